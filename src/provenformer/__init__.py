@@ -1,0 +1,1 @@
+"""provenformer: Transformers constructed from a function, with a certificate."""
