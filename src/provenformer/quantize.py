@@ -1,0 +1,75 @@
+"""Step 2a, quantising by feed-forward layers (Lemma 5 for Theorem 2, Appendix C.1 for Theorem 3).
+
+Each row is brought to its cell's lower corner by one bump per cell, t -> t - (t - k delta) on [k delta, (k+1) delta).
+The bumps of a row may come in any order, since a quantised number stays where it is; we go downwards, because then a
+float64 network adds exact zeros to a number until its own bump (docs/numerics.md).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from provenformer.exact import ExactArray
+from provenformer.grid import Grid
+from provenformer.modified import ZERO, FeedForward, ThreePiece
+
+STAGE = "quantise"
+
+
+def unit(row: int, size: int) -> list[int]:
+    """The unit vector e_row."""
+    return [int(i == row) for i in range(size)]
+
+
+def rescale(low: tuple[float, ...], high: tuple[float, ...]) -> list[FeedForward]:
+    """Rows from [low, high] to [0, 1], one layer each: x + (s - 1) ReLU(x - low) - low, exact from `low` upwards.
+
+    Below `low` the slope stays 1, so what was outside stays outside; phi has two pieces, one of them constant.
+    """
+    d, runs = len(low), []
+    for row in range(d):
+        start, width = Fraction(low[row]), Fraction(high[row]) - Fraction(low[row])
+        if (start, width) == (0, 1):
+            continue
+        phi = ThreePiece(Fraction(0), Fraction(0), (ZERO, ZERO, (1 / width - 1, Fraction(0))))
+        e = unit(row, d)
+        runs.append(
+            FeedForward(
+                "rescale", ExactArray.of([e]), ExactArray.of([-start]), ExactArray.of([e]), phi,
+                b_2=ExactArray.of([[-start * c for c in e]]),
+            )
+        )  # fmt: skip
+    return runs
+
+
+def marker(grid: Grid) -> int:
+    """What Lemma 5 writes in place of a coordinate outside [0, 1): -N^(nd)."""
+    return -(grid.cells_per_axis ** (grid.seq_len * grid.token_dim))
+
+
+def quantizer(grid: Grid) -> list[FeedForward]:
+    """Lemma 5: per row, one layer that sends everything outside [0, 1) to the marker, then N bumps."""
+    d, runs = grid.token_dim, []
+    outside = (Fraction(-1), Fraction(marker(grid)))
+    for row in range(d):
+        e = unit(row, d)
+        phi = ThreePiece(Fraction(0), Fraction(1), (outside, ZERO, outside))
+        runs.append(FeedForward(STAGE, ExactArray.of([e]), ExactArray.of([0]), ExactArray.of([e]), phi))
+        runs.append(_bumps(grid, row, grid.cells_per_axis))
+    return runs
+
+
+def positional_quantizer(grid: Grid) -> list[FeedForward]:
+    """Appendix C.1: X + E lies in [0, n), so n N bumps per row and no marker."""
+    return [_bumps(grid, row, grid.seq_len * grid.cells_per_axis) for row in range(grid.token_dim)]
+
+
+def _bumps(grid: Grid, row: int, cells: int) -> FeedForward:
+    e, delta = unit(row, grid.token_dim), grid.cell_width
+    return FeedForward(
+        STAGE,
+        ExactArray.repeat(e, cells),
+        ExactArray.of([-k * delta for k in reversed(range(cells))]),
+        ExactArray.repeat(e, cells),
+        ThreePiece.window(Fraction(0), delta, slope=-1),
+    )
