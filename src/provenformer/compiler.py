@@ -36,7 +36,7 @@ class Compiled:
         return self.plan.grid
 
 
-def compile(  # noqa: A001  (the name the field uses)
+def compile(
     target: Target,
     *,
     cells_per_axis: int,

@@ -217,11 +217,15 @@ class ModifiedNetwork:
         num = floats_over(x, den)
         if self.positions is not None:
             num = num + self.positions.over(den)
+        yield from self.trace_exact(num, den, every)
+
+    def trace_exact(self, num: Array, den: int, every: Literal["stage", "layer"] = "stage") -> Iterator[Step]:
+        """The same from an exact state num / den, positions already added."""
         yield Step("input", 0, num.copy(), den)
         done = 0
         for i, run in enumerate(self.runs):
             steps = _attend(run, num, den) if isinstance(run, Attention) else _feed(run, num, den)
-            for num, den in steps:  # noqa: B007
+            for num, den in steps:
                 done += 1
                 if every == "layer":
                     yield Step(run.stage, done, num.copy(), den)

@@ -41,11 +41,14 @@ class PiecewiseConstant:
     def __call__(self, x: FloatArray) -> FloatArray:
         """f_bar(x): 0 outside the support; for kind "sets" also 0 where two tokens share a cube (as the paper's network)."""
         x = require_sequences(x, self.grid.token_dim, self.grid.seq_len)
-        flat = x.reshape(-1, *x.shape[-2:])
-        cells = self.cells(flat)
+        if not len(self.contexts):  # fewer grid tokens than columns: no context has distinct tokens
+            return np.zeros(x.shape)
+        cells = self.cells(x.reshape(-1, *x.shape[-2:]))
         ids = np.tensordot(cells, np.array(self.grid.id_vector), axes=(1, 0))  # (batch, n)
         inside = ((cells >= 0) & (cells < self.grid.cells_per_axis)).all(axis=(1, 2))
-        order = np.argsort(ids, axis=1) if self.kind != "sequences" else np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+        order = (
+            np.argsort(ids, axis=1) if self.kind != "sequences" else np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+        )
         ids = np.take_along_axis(ids, order, axis=1)
         if self.kind == "sets":
             inside &= (np.diff(ids, axis=1) != 0).all(axis=1)
@@ -73,7 +76,9 @@ class PiecewiseConstant:
             width = Fraction(high) - Fraction(low)
             exact = [Fraction(low) + k * width / self.grid.cells_per_axis for k in range(self.grid.cells_per_axis + 1)]
             near = [float(e) for e in exact]
-            rows.append(np.array([v if Fraction(v) >= e else np.nextafter(v, np.inf) for v, e in zip(near, exact, strict=True)]))
+            rows.append(
+                np.array([v if Fraction(v) >= e else np.nextafter(v, np.inf) for v, e in zip(near, exact, strict=True)])
+            )
         return rows
 
     def _key(self, ids: IntArray) -> np.ndarray:
