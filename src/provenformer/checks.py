@@ -95,7 +95,7 @@ def contextual_map_ids(sweep: Sweep, cells: Array) -> tuple[Array, Array]:
 
     Returns the column ids before the last layer and at the end, in units of delta, as Python integers.
     """
-    steps = _run_from_cells(sweep.grid, list(sweep.layers()), cells)
+    steps = _run_from_cells(sweep.grid, list(sweep.layers(sweep.grid.cell_width)), cells)
     u = np.array(sweep.grid.id_vector, dtype=object)
     before, after = (np.einsum("d,bdn->bn", u, _in_cells(steps[i], sweep.grid)) for i in (-2, -1))
     return before, after
@@ -103,8 +103,9 @@ def contextual_map_ids(sweep: Sweep, cells: Array) -> tuple[Array, Array]:
 
 def check_lemma_5(grid: Grid, positional: bool = False) -> Check:
     """Every cell's lower corner, middle and last point goes to its corner; outside goes to the marker (Lemma 5, C.1)."""
-    runs: list[Run] = [*(quantize.positional_quantizer(grid) if positional else quantize.quantizer(grid))]
-    delta, span = grid.cell_width, grid.seq_len if positional else 1
+    delta = grid.cell_width
+    runs: list[Run] = [*(quantize.positional_quantizer(grid, delta) if positional else quantize.quantizer(grid, delta))]
+    span = grid.seq_len if positional else 1
     cells = range(grid.cells_per_axis * span)
     expected = {
         k * delta + part * delta: k * delta for k in cells for part in (0, Fraction(1, 2), Fraction(4095, 4096))
@@ -173,7 +174,7 @@ def check_lemma_7(piecewise: PiecewiseConstant, network: ModifiedNetwork) -> Che
     """From the contextual map on: A_L on contexts with distinct columns, 0 on the rest of the extended grid."""
     grid = piecewise.grid
     cells = grid.extended_points()
-    runs = [run for run in network.runs if run.stage not in ("rescale", quantize.STAGE)]
+    runs = [run for run in network.runs if run.stage not in (quantize.RESCALE, quantize.STAGE)]
     got = _run_from_cells(grid, runs, cells)[-1].floats()
     centers = (cells + 0.5) / grid.cells_per_axis  # the marker's -1 becomes a point outside
     low, width = piecewise.target.low[:, None], (piecewise.target.high - piecewise.target.low)[:, None]

@@ -56,10 +56,9 @@ def compile(
 
 
 def plan_for(target: Target, cells_per_axis: int, construction: Construction) -> Plan:
-    """The plan for a target: positions iff it is not equivariant, rescaling iff its support is not [0, 1]."""
-    rescaled = (target.low != 0).any() or (target.high != 1).any()
+    """The plan for a target: positions iff it is not equivariant."""
     sizes = (target.token_dim, target.seq_len, cells_per_axis)
-    return plan(*sizes, construction, positional=not target.equivariant, rescaled=bool(rescaled))
+    return plan(*sizes, construction, positional=not target.equivariant)
 
 
 def require_norm_order(norm_order: float) -> None:
@@ -68,22 +67,26 @@ def require_norm_order(norm_order: float) -> None:
         raise ProvenformerError(f"norm_order={norm_order} is outside [1, inf); use a finite p >= 1.")
 
 
-def paper_network(piecewise: PiecewiseConstant) -> ModifiedNetwork:
-    """Proposition 4: g_v . g_c . g_q, with positions (Theorem 3) when the target is not equivariant."""
+def paper_network(piecewise: PiecewiseConstant, in_cells: bool = False) -> ModifiedNetwork:
+    """Proposition 4: g_v . g_c . g_q, with positions (Theorem 3) when the target is not equivariant.
+
+    `in_cells` counts in cells instead of the paper's unit interval: the same layers after one that multiplies by N, all
+    numbers integers, hence exact in float64 for every N.
+    """
     grid, target = piecewise.grid, piecewise.target
     sweep = context.Sweep(grid, positional=not target.equivariant)
     ids = sweep.ids(piecewise.contexts)
     q = sweep.context_ids(ids)
     columns = values.context_columns(sweep, ids, q, piecewise.contexts)
-    delta = grid.cell_width
+    delta = Fraction(1) if in_cells else grid.cell_width
     scale = values.output_scale(grid.id_vector, piecewise.values, sweep.id_low * delta, delta)
     scaled = piecewise.values / scale  # a power of two: exact
     flat = (q.ravel(), columns.reshape(-1, grid.token_dim), scaled.reshape(-1, grid.token_dim))
     runs: list[Run] = [
-        *quantize.rescale(*target.support),
-        *(quantize.positional_quantizer(grid) if sweep.positional else quantize.quantizer(grid)),
-        *sweep.layers(),
-        *([] if sweep.positional else values.drop_other_contexts(sweep)),
+        *quantize.rescale(*target.support, length=grid.cells_per_axis if in_cells else 1),
+        *(quantize.positional_quantizer(grid, delta) if sweep.positional else quantize.quantizer(grid, delta)),
+        *sweep.layers(delta),
+        *([] if sweep.positional else values.drop_other_contexts(sweep, delta)),
         values.value_bumps(grid.id_vector, *flat, delta),
         *values.rescale_output(scaled, scale),
     ]

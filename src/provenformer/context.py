@@ -106,21 +106,21 @@ class Sweep:
         shifted = self.shifted(ids)
         return shifted + self.final_gain * shifted[:, -1:]
 
-    def layers(self) -> list[Attention]:
+    def layers(self, unit_width: Fraction) -> list[Attention]:
         """The sweep (two heads) and the final shift (one head, the second switched off by W_O = 0)."""
         k, d = self.grid.column_count, self.grid.token_dim
         windows = sorted({start + i for start in self.column_offsets for i in range(k)})
         u = [list(self.grid.id_vector)] * 2
         e1 = unit(0, d)
-        half = self.grid.cell_width / 2
-        bias = np.array([[1 - 2 * w, -1 - 2 * w] for w in windows], dtype=integer_dtype(4 * windows[-1] + 4))
+        half = unit_width / 2
+        bias: Array = np.array([[1 - 2 * w, -1 - 2 * w] for w in windows], dtype=integer_dtype(4 * windows[-1] + 4))
         sweep = Attention(
             STAGE,
             W_O=ExactArray.repeat([[self.gain * c for c in e1], [-self.gain * c for c in e1]], len(windows)),
             W_V=ExactArray.repeat(u, len(windows)),
             W_K=ExactArray.repeat(u, len(windows)),
             W_Q=ExactArray.repeat(u, len(windows)),
-            b_Q=ExactArray(bias, half.denominator),
+            b_Q=ExactArray(bias * half.numerator, half.denominator),
         )
         zero = [0] * d
         last = Attention(

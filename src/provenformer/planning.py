@@ -111,9 +111,8 @@ def plan(
     cells_per_axis: int,
     construction: Construction = "sum",
     positional: bool = False,
-    rescaled: bool = False,
 ) -> Plan:
-    """Sizes of a network, instantly, for any size. `rescaled`: the support is not [0, 1] (the paper's then needs d more)."""
+    """Sizes of a network, instantly, for any size."""
     require_construction(construction)
     grid = Grid(token_dim, seq_len, cells_per_axis)
     d, n, cells, k = grid.token_dim, grid.seq_len, grid.cells_per_axis, grid.column_count
@@ -122,7 +121,7 @@ def plan(
     values = grid.column_layers(kind)
     if construction == "sum":
         stages = {
-            "to cells": d,
+            "rescale": d,
             "quantise": d * (columns * cells + 1),
             "recode": columns * k,
             "contextual map": 1,
@@ -130,7 +129,7 @@ def plan(
         }
         bits = _sum_id_bits(grid, positional)
     else:
-        stages = {"rescale": d} if rescaled else {}
+        stages = {"rescale": d}
         stages["quantise"] = d * columns * cells + (0 if positional else d)
         stages["contextual map"] = columns * k + 1
         stages["values"] = values + (0 if positional else 1 + d)

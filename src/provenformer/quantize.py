@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
+
 from provenformer.exact import ExactArray
 from provenformer.grid import Grid
 from provenformer.modified import ZERO, FeedForward, ThreePiece
 
 STAGE = "quantise"
+RESCALE = "rescale"
 
 
 def unit(row: int, size: int) -> list[int]:
@@ -21,21 +24,21 @@ def unit(row: int, size: int) -> list[int]:
     return [int(i == row) for i in range(size)]
 
 
-def rescale(low: tuple[float, ...], high: tuple[float, ...]) -> list[FeedForward]:
-    """Rows from [low, high] to [0, 1], one layer each: x + (s - 1) ReLU(x - low) - low, exact from `low` upwards.
+def rescale(low: tuple[float, ...], high: tuple[float, ...], length: int = 1) -> list[FeedForward]:
+    """Rows from [low, high] to [0, length], one layer each: x + (s - 1) ReLU(x - low) - low, exact from `low` upwards.
 
     Below `low` the slope stays 1, so what was outside stays outside; phi has two pieces, one of them constant.
     """
     d, runs = len(low), []
     for row in range(d):
         start, width = Fraction(low[row]), Fraction(high[row]) - Fraction(low[row])
-        if (start, width) == (0, 1):
+        if (start, width) == (0, length):
             continue
-        phi = ThreePiece(Fraction(0), Fraction(0), (ZERO, ZERO, (1 / width - 1, Fraction(0))))
+        phi = ThreePiece(Fraction(0), Fraction(0), (ZERO, ZERO, (length / width - 1, Fraction(0))))
         e = unit(row, d)
         runs.append(
             FeedForward(
-                "rescale", ExactArray.of([e]), ExactArray.of([-start]), ExactArray.of([e]), phi,
+                RESCALE, ExactArray.of([e]), ExactArray.of([-start]), ExactArray.of([e]), phi,
                 b_2=ExactArray.of([[-start * c for c in e]]),
             )
         )  # fmt: skip
@@ -44,32 +47,33 @@ def rescale(low: tuple[float, ...], high: tuple[float, ...]) -> list[FeedForward
 
 def marker(grid: Grid) -> int:
     """What Lemma 5 writes in place of a coordinate outside [0, 1): -N^(nd)."""
-    return -(grid.cells_per_axis ** (grid.seq_len * grid.token_dim))
+    return -int(grid.cells_per_axis ** (grid.seq_len * grid.token_dim))
 
 
-def quantizer(grid: Grid) -> list[FeedForward]:
-    """Lemma 5: per row, one layer that sends everything outside [0, 1) to the marker, then N bumps."""
+def quantizer(grid: Grid, unit_width: Fraction) -> list[FeedForward]:
+    """Lemma 5: per row, one layer that sends everything outside [0, 1) to the marker, then N bumps.
+
+    A cell is `unit_width` wide: delta in the paper's coordinates, 1 when the state is counted in cells.
+    """
     d, runs = grid.token_dim, []
-    outside = (Fraction(-1), Fraction(marker(grid)))
+    edge = grid.cells_per_axis * unit_width
+    outside = (Fraction(-1), marker(grid) * edge)
     for row in range(d):
         e = unit(row, d)
-        phi = ThreePiece(Fraction(0), Fraction(1), (outside, ZERO, outside))
+        phi = ThreePiece(Fraction(0), edge, (outside, ZERO, outside))
         runs.append(FeedForward(STAGE, ExactArray.of([e]), ExactArray.of([0]), ExactArray.of([e]), phi))
-        runs.append(_bumps(grid, row, grid.cells_per_axis))
+        runs.append(bumps(grid.token_dim, row, grid.cells_per_axis, unit_width))
     return runs
 
 
-def positional_quantizer(grid: Grid) -> list[FeedForward]:
+def positional_quantizer(grid: Grid, unit_width: Fraction) -> list[FeedForward]:
     """Appendix C.1: X + E lies in [0, n), so n N bumps per row and no marker."""
-    return [_bumps(grid, row, grid.seq_len * grid.cells_per_axis) for row in range(grid.token_dim)]
+    cells = grid.seq_len * grid.cells_per_axis
+    return [bumps(grid.token_dim, row, cells, unit_width) for row in range(grid.token_dim)]
 
 
-def _bumps(grid: Grid, row: int, cells: int) -> FeedForward:
-    e, delta = unit(row, grid.token_dim), grid.cell_width
-    return FeedForward(
-        STAGE,
-        ExactArray.repeat(e, cells),
-        ExactArray.of([-k * delta for k in reversed(range(cells))]),
-        ExactArray.repeat(e, cells),
-        ThreePiece.window(Fraction(0), delta, slope=-1),
-    )
+def bumps(token_dim: int, row: int, cells: int, unit_width: Fraction) -> FeedForward:
+    """One layer per cell, downwards: -t on [0, unit) brings a number to its cell's lower corner."""
+    e = ExactArray.repeat(unit(row, token_dim), cells)
+    corners = ExactArray(-np.arange(cells)[::-1] * unit_width.numerator, unit_width.denominator)
+    return FeedForward(STAGE, e, corners, e, ThreePiece.window(Fraction(0), unit_width, slope=-1))

@@ -24,7 +24,7 @@ from provenformer.codes import bn_codes
 from provenformer.exact import Array, ExactArray, integer_dtype
 from provenformer.grid import Grid
 from provenformer.modified import ZERO, Attention, FeedForward, ThreePiece
-from provenformer.quantize import unit
+from provenformer.quantize import STAGE, bumps, rescale, unit
 
 HALF = Fraction(1, 2)
 
@@ -94,22 +94,16 @@ def token_codes(grid: Grid, positional: bool) -> TokenCodes:
 
 def quantizer(grid: Grid, codes: TokenCodes, low: tuple[float, ...], high: tuple[float, ...]) -> list[FeedForward]:
     """Per row: to cells, coordinates outside far below 0, one bump per cell downwards."""
-    d, runs = grid.token_dim, []
+    d = grid.token_dim
+    runs = rescale(low, high, length=grid.cells_per_axis)
     cells = grid.cells_per_axis * len(codes.codes)  # with positions the columns lie one after the other
     for row in range(d):
         e = ExactArray.of([unit(row, d)])
-        start, width = Fraction(low[row]), Fraction(high[row]) - Fraction(low[row])
-        slope = grid.cells_per_axis / width
-        to_cells = ThreePiece(Fraction(0), Fraction(0), (ZERO, ZERO, (slope - 1, Fraction(0))))
-        shift = None if start == 0 else ExactArray.of([[-start * c for c in unit(row, d)]])
-        runs.append(FeedForward("to cells", e, ExactArray.of([-start]), e, to_cells, shift))
         # Above the box the slope -2 turns x into -x: far below 0 however large x is, in float64 too.
         above = (Fraction(-2), Fraction(cells - codes.far_below))
         outside = ThreePiece(Fraction(0), Fraction(cells), ((Fraction(0), Fraction(-codes.far_below)), ZERO, above))
-        runs.append(FeedForward("quantise", e, ExactArray.of([0]), e, outside))
-        every = ExactArray.repeat(unit(row, d), cells)
-        downwards = ExactArray(-np.arange(cells)[::-1])
-        runs.append(FeedForward("quantise", every, downwards, every, ThreePiece.window(Fraction(0), Fraction(1), -1)))
+        runs.append(FeedForward(STAGE, e, ExactArray.of([0]), e, outside))
+        runs.append(bumps(d, row, cells, Fraction(1)))
     return runs
 
 

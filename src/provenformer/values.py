@@ -21,9 +21,9 @@ from provenformer.targets import FloatArray
 STAGE = "values"
 
 
-def drop_other_contexts(sweep: Sweep) -> list[FeedForward]:
+def drop_other_contexts(sweep: Sweep, unit_width: Fraction) -> list[FeedForward]:
     """Lemma 7 (a) and (b): columns with an id outside [t_l, t_r) become 0, the others stay."""
-    grid, delta = sweep.grid, sweep.grid.cell_width
+    grid, delta = sweep.grid, unit_width
     d = grid.token_dim
     one = (Fraction(0), Fraction(1))
     below_zero = -(sweep.entry_bound * delta + 1)
