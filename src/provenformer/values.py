@@ -83,9 +83,8 @@ def rescale_output(values: FloatArray, scale: int) -> list[FeedForward]:
     d, runs = values.shape[-1], []
     for row in range(d):
         bound = Fraction(float(np.abs(values[..., row]).max()))
-        phi = ThreePiece(
-            -bound, -bound, ((Fraction(0), -(scale - 1) * bound), ZERO, (Fraction(scale - 1), Fraction(0)))
-        )
+        flat = (Fraction(0), -(scale - 1) * bound)
+        phi = ThreePiece(-bound, -bound, (flat, flat, (Fraction(scale - 1), Fraction(0))))
         e = unit(row, d)
         runs.append(FeedForward("rescale output", ExactArray.of([e]), ExactArray.of([0]), ExactArray.of([e]), phi))
     return runs

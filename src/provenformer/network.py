@@ -1,0 +1,195 @@
+"""Real Transformers of the paper's class: softmax attention with 2 heads of size 1, feed-forward layers with 4 ReLUs.
+
+A `Network` is a tuple of runs, float64 arrays with one entry per layer, as the modified networks are:
+
+    attention      X + sum_h W_O W_V X softmax((W_K X)^T (W_Q X + b_Q))
+    feed-forward   X + W_2 ReLU(W_1 X + b_1) + b_2
+
+`evaluate` is the reference: layer by layer, every sum in the order of its index, so that another engine can be compared
+with it bit by bit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from provenformer.errors import ProvenformerError
+from provenformer.modified import block_parameters
+from provenformer.targets import FloatArray, require_sequences
+
+
+@dataclass(frozen=True)
+class ReluRun:
+    """A run of feed-forward layers."""
+
+    stage: str
+    W_1: FloatArray  # (layers, 4, d)
+    b_1: FloatArray  # (layers, 4)
+    W_2: FloatArray  # (layers, d, 4)
+    b_2: FloatArray  # (layers, d)
+
+    def __len__(self) -> int:
+        return len(self.W_2)
+
+
+@dataclass(frozen=True)
+class SoftmaxRun:
+    """A run of attention layers with two heads of size one."""
+
+    stage: str
+    W_O: FloatArray  # (layers, 2, d)
+    W_V: FloatArray  # (layers, 2, d)
+    W_K: FloatArray  # (layers, 2, d)
+    W_Q: FloatArray  # (layers, 2, d)
+    b_Q: FloatArray  # (layers, 2)
+
+    def __len__(self) -> int:
+        return len(self.W_O)
+
+
+FloatRun = ReluRun | SoftmaxRun
+
+
+@dataclass(frozen=True)
+class Network:
+    """g in T^(2,1,4), or in T_P^(2,1,4) when positions are given."""
+
+    token_dim: int
+    seq_len: int
+    runs: tuple[FloatRun, ...]
+    positions: FloatArray | None = None  # E, (d, n)
+
+    heads = 2
+    head_dim = 1
+    hidden_dim = 4
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(h, m, r)."""
+        return (self.heads, self.head_dim, self.hidden_dim)
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return list(accumulate(len(run) for run in self.runs))
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are, of either kind."""
+        return self._ends[-1]
+
+    @property
+    def stages(self) -> dict[str, int]:
+        """Layers per stage, in order."""
+        out: dict[str, int] = {}
+        for run in self.runs:
+            out[run.stage] = out.get(run.stage, 0) + len(run)
+        return out
+
+    @property
+    def blocks(self) -> int:
+        """Blocks t^(2,1,4): an attention layer and the feed-forward layer after it share one."""
+        shared = sum(isinstance(a, SoftmaxRun) and isinstance(b, ReluRun) for a, b in pairwise(self.runs))
+        return self.layers - shared
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of that many full blocks, and of E."""
+        per_block = block_parameters(self.token_dim, *self.shape)
+        return self.blocks * per_block + (0 if self.positions is None else self.positions.size)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by the weights; a weight shared by all layers of a run counts once."""
+        arrays = [v for run in self.runs for v in vars(run).values() if isinstance(v, np.ndarray)]
+        return sum(a.base.nbytes if 0 in a.strides and a.base is not None else a.nbytes for a in arrays)
+
+    def layer(self, index: int) -> dict[str, FloatArray]:
+        """Any single layer as the paper's matrices, by name."""
+        if not 0 <= index < self.layers:
+            raise ProvenformerError(f"layer {index} does not exist; the network has layers 0..{self.layers - 1}.")
+        at = bisect_right(self._ends, index)
+        run, i = self.runs[at], index - (self._ends[at] - len(self.runs[at]))
+        return {name: value[i] for name, value in vars(run).items() if isinstance(value, np.ndarray)}
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        """g(x) for x of shape (..., d, n), layer by layer in float64."""
+        x = require_sequences(x, self.token_dim, self.seq_len)
+        return evaluate(self, x.reshape(-1, *x.shape[-2:])).reshape(x.shape)
+
+
+def evaluate(network: Network, x: FloatArray) -> FloatArray:
+    """The reference evaluation of a batch (batch, d, n)."""
+    batch, d, n = x.shape
+    if network.positions is not None:
+        x = x + network.positions
+    tokens = np.ascontiguousarray(x.transpose(1, 0, 2)).reshape(d, batch * n)  # rows of all tokens side by side
+    for run in network.runs:
+        if isinstance(run, ReluRun):
+            tokens = feed_forward(run, tokens)
+        else:
+            tokens = attention(run, tokens.reshape(d, batch, n)).reshape(d, batch * n)
+    return tokens.reshape(d, batch, n).transpose(1, 0, 2)
+
+
+def feed_forward(run: ReluRun, tokens: FloatArray) -> FloatArray:
+    """A run of feed-forward layers on tokens (d, count). A unit that is off everywhere adds exact zeros: it is skipped."""
+    d = len(tokens)
+    rows = tokens.copy()
+    for i in range(len(run)):
+        W_1, b_1, W_2, b_2 = run.W_1[i], run.b_1[i], run.W_2[i], run.b_2[i]
+        change: list[FloatArray | None] = [None] * d
+        for unit in range(W_1.shape[0]):
+            hidden = W_1[unit, 0] * rows[0]
+            for k in range(1, d):
+                hidden += W_1[unit, k] * rows[k]
+            hidden += b_1[unit]
+            if hidden.max(initial=0.0) <= 0.0:
+                continue
+            np.maximum(hidden, 0.0, out=hidden)
+            for k in range(d):
+                if W_2[k, unit] != 0.0:
+                    term, sofar = W_2[k, unit] * hidden, change[k]
+                    change[k] = term if sofar is None else sofar + term
+        for k in range(d):
+            delta = change[k]
+            if delta is not None:
+                rows[k] += delta
+            if b_2[k] != 0.0:
+                rows[k] += b_2[k]
+    return rows
+
+
+def attention(run: SoftmaxRun, x: FloatArray) -> FloatArray:
+    """A run of attention layers on x (d, batch, n)."""
+    d = len(x)
+    for i in range(len(run)):
+        change = np.zeros_like(x)
+        for head in range(run.W_O.shape[1]):
+            if not run.W_O[i, head].any():
+                continue
+            keys, queries, values = (_project(w[i, head], x) for w in (run.W_K, run.W_Q, run.W_V))
+            mixed = mix(keys, queries + run.b_Q[i, head], values)
+            for k in range(d):
+                change[k] += run.W_O[i, head, k] * mixed
+        x = x + change
+    return x
+
+
+def mix(keys: FloatArray, queries: FloatArray, values: FloatArray) -> FloatArray:
+    """values . softmax(keys^T queries), column by column, for one head of size one; all (batch, n)."""
+    scores = keys[:, :, None] * queries[:, None, :]  # (batch, key, query)
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return np.asarray((values[:, :, None] * weights).sum(axis=1))
+
+
+def _project(weights: FloatArray, x: FloatArray) -> FloatArray:
+    out = weights[0] * x[0]
+    for k in range(1, len(x)):
+        out = out + weights[k] * x[k]
+    return np.asarray(out)
