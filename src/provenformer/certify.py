@@ -98,7 +98,8 @@ def certify(
     whole = entries ** (1 / p) * box_volume(target) ** (1 / p)  # an entry-wise error e costs at most e * whole
     rounding = rounding_error(budget, flat, grid.seq_len) * whole
     softmax = budget.softmax * whole
-    worst = np.maximum(np.maximum(high, 0.0) - clip_low, clip_high - np.minimum(low, 0.0))
+    # Executed on huge numbers, the clip rounds its ends to a coarse grid through 0: at most twice as far from 0.
+    worst = np.maximum(np.maximum(high, 0.0) - 2 * clip_low, 2 * clip_high - np.minimum(low, 0.0))
     aim = RAMP_SHARE * (tolerance if tolerance is not None else (piece**p + gone**p) ** (1 / p))
 
     def ramp_term(bits: int) -> float:
