@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +24,11 @@ from provenformer.network import Network
 from provenformer.piecewise import PiecewiseConstant
 from provenformer.planning import LAYER_LIMIT, Construction, Plan, context_kind, plan, require_construction
 from provenformer.relax import relax
+from provenformer.storage import save, target_spec
 from provenformer.targets import Target
+
+if TYPE_CHECKING:
+    from provenformer.export.torch_module import TransformerBlocks
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,19 @@ class Compiled:
     @property
     def grid(self) -> Grid:
         return self.plan.grid
+
+    def to_torch(self) -> TransformerBlocks:
+        """The network as a torch module (see export/torch_module.py)."""
+        return self.network.to_torch()
+
+    def save(self, path: str | Path) -> None:
+        """Write network, certificate and manifest to a folder (see storage.py)."""
+        facts = {
+            "construction": self.construction,
+            "cells_per_axis": self.grid.cells_per_axis,
+            "target": target_spec(self.target),
+        }
+        save(path, self.network, self.certificate, facts)
 
 
 def compile(  # noqa: A001  (the name the field uses)
@@ -82,7 +101,7 @@ def compile(  # noqa: A001  (the name the field uses)
     certificate = draft.certificate
     in_cells = draft.modified if construction == "sum" else paper_network(draft.piecewise, in_cells=True)[0]
     clip_low, clip_high = np.array(certificate.clip_low), np.array(certificate.clip_high)
-    network = relax(in_cells, Fraction(certificate.ramp), clip_low, clip_high)
+    network = relax(in_cells, {quantize.STAGE: Fraction(certificate.ramp)}, clip_low, clip_high)
     return Compiled(
         target, construction, norm_order, draft.plan, draft.piecewise, draft.modified, network, certificate
     )
@@ -211,8 +230,8 @@ def sum_network(piecewise: PiecewiseConstant) -> tuple[ModifiedNetwork, Budget]:
         values.value_bumps(e1, q, columns, scaled, Fraction(1)),
         *values.rescale_output(scaled, scale),
     ]
-    # The uniform mean: n + 4 rounded operations on numbers whose absolute values sum to the id.
-    budget = Budget(codes.id_high, scale, (grid.seq_len + 4) * ROUND, 0.0, codes.far_below)
+    # The uniform mean: n + 4 rounded operations on numbers whose absolute values sum to the id; two more for the skip.
+    budget = Budget(codes.id_high, scale, (grid.seq_len + 8) * ROUND, 0.0, codes.far_below)
     return _network(piecewise, runs), budget
 
 

@@ -15,12 +15,16 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from provenformer.errors import ProvenformerError
 from provenformer.modified import block_parameters
 from provenformer.targets import FloatArray, require_sequences
+
+if TYPE_CHECKING:
+    from provenformer.export.torch_module import TransformerBlocks
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,14 @@ class Network:
         at = bisect_right(self._ends, index)
         run, i = self.runs[at], index - (self._ends[at] - len(self.runs[at]))
         return {name: value[i] for name, value in vars(run).items() if isinstance(value, np.ndarray)}
+
+    def to_torch(self) -> TransformerBlocks:
+        """A torch module of genuine blocks, float64. Needs the extra `torch`."""
+        try:
+            from provenformer.export.torch_module import TransformerBlocks
+        except ImportError as error:
+            raise ProvenformerError("to_torch() needs PyTorch; pip install 'provenformer[torch]'.") from error
+        return TransformerBlocks(self)
 
     def __call__(self, x: FloatArray) -> FloatArray:
         """g(x) for x of shape (..., d, n), layer by layer in float64."""
