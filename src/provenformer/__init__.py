@@ -3,7 +3,7 @@
 from provenformer import targets
 from provenformer.certify import Certificate
 from provenformer.checks import is_contextual_mapping
-from provenformer.compiler import Compiled, compile  # noqa: A004
+from provenformer.compiler import Compiled, compile
 from provenformer.distance import Distance, distance
 from provenformer.errors import ProvenformerError
 from provenformer.finite import CompiledTokens, Memorized, compile_tokens, memorize

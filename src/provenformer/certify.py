@@ -41,7 +41,7 @@ class Certificate:
     bound: float
     terms: dict[str, float]
     kind: Kind
-    norm_order: float
+    norm_order: float | None  # None: the largest entry (finite data)
     domain: Domain
     basis: str  # one sentence: what is proved and what is taken on trust
     ramp: float  # width of the quantiser's ramps, in cells

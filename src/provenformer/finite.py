@@ -131,7 +131,7 @@ def memorize(
     network = relax(modified, {RECODE: width / 4}, low, high)
     error = float(np.abs(evaluate(network, x) - y).max())
     certificate = Certificate(
-        error, {"rounding": error}, "rigorous", float("inf"), "data", BASIS, float(ID_RAMP), tuple(low.tolist()),
+        error, {"rounding": error}, "rigorous", None, "data", BASIS, float(ID_RAMP), tuple(low.tolist()),
         tuple(high.tolist()), {"pairs": count, "tokens": len(tokens), "id_bits": codes.id_high.bit_length()},
     )  # fmt: skip
     return Memorized(x, y, modified, network, certificate)

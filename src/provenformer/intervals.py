@@ -178,7 +178,9 @@ def _power(a: Interval, exponent: Any) -> Interval:
     return _square(half) if exponent % 2 == 0 else _multiply(_square(half), a)
 
 
-def _monotone(function: Callable[[FloatArray], FloatArray], low_limit: float = -np.inf) -> Callable[[Interval], Interval]:
+def _monotone(
+    function: Callable[[FloatArray], FloatArray], low_limit: float = -np.inf
+) -> Callable[[Interval], Interval]:
     """An increasing function that numpy computes to within four units in the last place."""
 
     def apply(a: Interval) -> Interval:

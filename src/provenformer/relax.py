@@ -127,5 +127,3 @@ def _outer(W_2: ExactArray, coefficients: list[Fraction]) -> FloatArray:
     if base.strides[0] == 0:
         return np.broadcast_to(base[:1, :, None] * factors, (*base.shape, len(factors)))
     return base[:, :, None] * factors
-
-

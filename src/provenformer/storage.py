@@ -151,7 +151,9 @@ def import_function(path: str) -> Any:
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ProvenformerError(f"cannot import '{path}' ({error}); give module:function on the Python path.") from error
+        raise ProvenformerError(
+            f"cannot import '{path}' ({error}); give module:function on the Python path."
+        ) from error
     if not callable(found):
         raise ProvenformerError(f"'{path}' is not a function; give module:function.")
     return found
@@ -216,7 +218,9 @@ def _network(manifest: dict[str, Any], tensors: dict[str, FloatArray]) -> Networ
         for name in _FIELDS[entry["kind"]]:
             value, shape = tensors[f"runs.{i}.{name}"], (entry["layers"], *shapes[name])
             if value.shape not in (shape, (1, *shape[1:])):
-                raise ProvenformerError(f"runs.{i}.{name} has shape {value.shape}, not {shape}; save the network again.")
+                raise ProvenformerError(
+                    f"runs.{i}.{name} has shape {value.shape}, not {shape}; save the network again."
+                )
             arrays[name] = np.broadcast_to(value, shape)
         runs.append(_RUN_KINDS[entry["kind"]](entry["stage"], **arrays))
     positions = tensors["positions"] if manifest["positional"] else None

@@ -97,7 +97,7 @@ def _derive(saved: Saved, target: Target | None) -> tuple[float, dict[str, float
     positional = network.positions is not None
     if target.equivariant == positional:
         raise Rejected("positions are given exactly when the target is not equivariant")
-    ramp, p, kind = float(claim.ramp), float(claim.norm_order), claim.kind
+    ramp, p, kind = float(claim.ramp), float(claim.norm_order or 0.0), claim.kind
     if not (0 < ramp < 0.5 and 1 <= p < np.inf and kind in KINDS):
         raise Rejected("the certificate's ramp, norm or kind is outside its range")
     walk = _Walk(network, target, grid, ramp)
@@ -163,7 +163,12 @@ def _clip_range(runs: Sequence[Any]) -> tuple[FloatArray, FloatArray]:
         W_1, W_2 = np.zeros((4, d)), np.zeros((d, 4))
         W_1[:2, row] = -1.0, 1.0
         W_2[row, :2] = 1.0, -1.0
-        if (last.W_1[row] != W_1).any() or (last.W_2[row] != W_2).any() or last.b_2[row].any() or last.b_1[row, 2:].any():
+        if (
+            (last.W_1[row] != W_1).any()
+            or (last.W_2[row] != W_2).any()
+            or last.b_2[row].any()
+            or last.b_1[row, 2:].any()
+        ):
             raise Rejected(f"layer {row} of the last run does not clip row {row} of the output")
         low[row], high[row] = last.b_1[row, 0], -last.b_1[row, 1]
         if not low[row] <= 0 <= high[row]:
@@ -228,7 +233,9 @@ class _Walk:
             low.append([])
             high.append([])
             for j in range(self.columns):
-                shift = Fraction(0) if self.network.positions is None else Fraction(float(self.network.positions[row, j]))
+                shift = (
+                    Fraction(0) if self.network.positions is None else Fraction(float(self.network.positions[row, j]))
+                )
                 for k in range(cells):
                     rounded = 2 * Fraction(U) * (abs(start) + abs(end) + abs(shift)) if shift else Fraction(0)  # x + E
                     low[row].append(start + shift + (k + self.slack) * step - rounded)
@@ -247,7 +254,9 @@ class _Walk:
         """All grid tokens, column by column: (columns * K, d)."""
         k, n = self.grid.column_count, self.grid.cells_per_axis
         digits = self.grid.columns(np.arange(k))  # (K, d)
-        parts = [np.stack([cells[r, j * n + digits[:, r]] for r in range(cells.shape[0])], 1) for j in range(self.columns)]
+        parts = [
+            np.stack([cells[r, j * n + digits[:, r]] for r in range(cells.shape[0])], 1) for j in range(self.columns)
+        ]
         tokens = np.concatenate(parts)
         return tokens, np.zeros(tokens.shape)
 
@@ -349,7 +358,7 @@ def _feed_points(where: _Where, run: ReluRun, points: FloatArray, radius: FloatA
             points, radius = _apply(run, every, points, radius)
         return points, radius
     direction = run.W_1[0, 0]
-    if (run.W_1 != direction).any() or run.b_2.any():
+    if (direction != run.W_1).any() or run.b_2.any():
         raise Rejected(f"run {where.run} ({where.stage}): a long run must read one direction and have b_2 = 0")
     # Where each layer starts: the smallest break of a unit that is used.
     used = (run.W_2 != 0).any(axis=1)  # (layers, 4)
@@ -445,7 +454,7 @@ def _passed_on(W_1: Any, W_2: Any, on: Any, unclear: Any, radius: FloatArray, pr
 def _zeroed(W_1: Any, b_1: Any, W_2: Any, b_2: Any, on: Any, unclear: Any) -> Any:
     """Rows that a layer sets to exactly 0: x + ReLU(-x) for a clearly negative x is 0 without rounding."""
     d = W_1.shape[2]
-    negation = (W_1 == -np.eye(d)[:, None, None, :]).all(axis=3) & (b_1 == 0) & on & ~unclear  # (row, count, 4)
+    negation = (-np.eye(d)[:, None, None, :] == W_1).all(axis=3) & (b_1 == 0) & on & ~unclear  # (row, count, 4)
     writes = (W_2 != 0) & on[:, None, :]  # (count, row, 4)
     alone = writes.sum(axis=2) == 1
     hit = (writes & (W_2 == 1) & negation.transpose(1, 0, 2)).any(axis=2)
