@@ -235,5 +235,4 @@ def _run_exact(grid: Grid, runs: Sequence[Run], num: Array, den: int) -> list[St
 
 def _in_cells(step: Step, grid: Grid) -> Array:
     """The state in units of delta, as integers."""
-    out: Array = step.num * grid.cells_per_axis // step.den
-    return out
+    return np.asarray(step.num * grid.cells_per_axis // step.den)

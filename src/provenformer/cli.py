@@ -262,7 +262,7 @@ def _read_sequences(source: str) -> FloatArray:
         raise ProvenformerError(
             f"sequences have shape {x.shape}; give (..., token_dim, seq_len), one token per column."
         )
-    return x
+    return np.asarray(x, dtype=np.float64)
 
 
 def _read_pairs(path: Path) -> dict[str, Any]:

@@ -226,22 +226,23 @@ def _reading_direction(tokens: FloatArray, seed: int) -> tuple[tuple[int, ...], 
     count, d = tokens.shape
     rng = np.random.default_rng(seed)
     best: tuple[float, tuple[int, ...]] = (0.0, (1,) * d)
-    tries = [(1,)] if d == 1 else [tuple(rng.integers(1, 64, size=d).tolist()) for _ in range(32)]
+    drawn: list[list[int]] = rng.integers(1, 64, size=(32, d)).tolist()
+    tries = [[1]] if d == 1 else drawn
     for direction in tries:
         reads = np.sort(tokens @ np.array(direction, dtype=np.float64))
         gap = float(np.diff(reads).min()) if count > 1 else 1.0
         if gap / sum(direction) > best[0]:
-            best = (gap / sum(direction), direction)
-    direction = best[1]
-    reads = tokens @ np.array(direction, dtype=np.float64)
-    gap = best[0] * sum(direction)
+            best = (gap / sum(direction), tuple(direction))
+    chosen = best[1]
+    reads = tokens @ np.array(chosen, dtype=np.float64)
+    gap = best[0] * sum(chosen)
     if not gap > SMALLEST_GAP * max(1.0, float(np.abs(reads).max())):
         raise ProvenformerError(
             f"two different tokens are only {best[0]:.1e} apart along every direction tried (limit {SMALLEST_GAP:.1e} of "
             "their size); round the inputs or merge such tokens."
         )
     width = Fraction(2.0 ** np.floor(np.log2(gap))) / 2
-    return direction, reads, width
+    return chosen, reads, width
 
 
 def _require_resolution(reads: FloatArray, width: Fraction, largest_code: int) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain, combinations, combinations_with_replacement, product
+from itertools import chain, combinations, combinations_with_replacement, pairwise, product
 from math import comb, prod
 from typing import Literal
 
@@ -129,9 +129,7 @@ class Grid:
 
     def _require_context(self, ids: tuple[int, ...], kind: ContextKind) -> None:
         k, n = self.column_count, self.seq_len
-        ordered = kind == "sequences" or all(
-            a < b if kind == "sets" else a <= b for a, b in zip(ids, ids[1:], strict=False)
-        )
+        ordered = kind == "sequences" or all(a < b if kind == "sets" else a <= b for a, b in pairwise(ids))
         if len(ids) != n or not ordered or not all(0 <= i < k for i in ids):
             rule = {"sets": "increasing", "multisets": "non-decreasing", "sequences": "arbitrary"}[kind]
             raise ProvenformerError(f"context {ids} is not {n} {rule} ids in 0..{k - 1}; sort it or check the ids.")

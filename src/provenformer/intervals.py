@@ -213,8 +213,7 @@ def _mean(a: Any, axis: Any = None, dtype: None = None, out: None = None, keepdi
 
 
 def _cumsum(a: Any, axis: int = -1) -> Interval:
-    parts = [as_interval(a)[..., :0]] if axis is None else []
-    if parts or axis % a.ndim != a.ndim - 1:
+    if axis is None or axis % a.ndim != a.ndim - 1:
         raise TypeError("cumsum on intervals is available along the last axis only")
     total, out = a[..., :1], [a[..., :1]]
     for j in range(1, a.shape[-1]):

@@ -126,4 +126,4 @@ def _outer(W_2: ExactArray, coefficients: list[Fraction]) -> FloatArray:
     factors = np.array([float(c) for c in coefficients])
     if base.strides[0] == 0:
         return np.broadcast_to(base[:1, :, None] * factors, (*base.shape, len(factors)))
-    return base[:, :, None] * factors
+    return np.asarray(base[:, :, None] * factors)

@@ -15,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+import numpy
 
 from provenformer.intervals import Interval, as_interval
+
+np: Any = numpy  # numpy dispatches its functions to intervals and slopes; its type stubs know only arrays
 
 
 class Slope:
@@ -255,8 +257,8 @@ def _concatenate(arrays: Any, axis: int = 0) -> Slope:
         shape = (directions, *interval.shape[1:])
         return Interval(np.broadcast_to(interval.lo, shape), np.broadcast_to(interval.hi, shape))
 
-    slopes = np.concatenate([full(p.slope) for p in parts], axis=at)  # type: ignore[arg-type]
-    return Slope(np.concatenate([p.value for p in parts], axis=at), slopes)  # type: ignore[arg-type]
+    slopes = np.concatenate([full(p.slope) for p in parts], axis=at)
+    return Slope(np.concatenate([p.value for p in parts], axis=at), slopes)
 
 
 def _moved(function: Any) -> Callable[..., Slope]:

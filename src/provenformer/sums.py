@@ -72,7 +72,7 @@ class TokenCodes:
         dtype = integer_dtype(4 * self.id_high)
         picked = np.stack([self.codes[j % len(self.codes)][contexts[:, j]] for j in range(self.seq_len)], axis=1)
         picked = picked.astype(dtype)
-        return self.gain * picked.sum(axis=1, keepdims=True) - picked
+        return np.asarray(self.gain * picked.sum(axis=1, keepdims=True) - picked)
 
 
 def token_codes(grid: Grid, positional: bool) -> TokenCodes:
@@ -87,7 +87,7 @@ def token_codes(grid: Grid, positional: bool) -> TokenCodes:
     positions = np.arange(n)
     ids = tokens + (positions * grid.cells_per_axis * sum(grid.id_vector))[:, None]
     columns = grid.columns(tokens) + (positions * grid.cells_per_axis)[:, None, None]
-    digit = np.array([n * k**j for j in range(n)], dtype=dtype)
+    digit: Array = np.array([n * k**j for j in range(n)], dtype=dtype)
     codes = (positions + 1).astype(dtype)[:, None] + digit[:, None] * tokens.astype(dtype)
     return TokenCodes(ids, columns, codes, max(2, largest // n + 1), n)  # sums differ by multiples of n
 

@@ -303,7 +303,7 @@ def _map_intervals(where: _Where, run: ReluRun, i: int, row: int, low: list[Frac
             active.append((weight, bias, out, max(at_a, at_b)))
         if not active and not shift:
             continue
-        slope = 1 + sum(weight * out for weight, _, out, _ in active)
+        slope = sum((weight * out for weight, _, out, _ in active), Fraction(1))
         constant = sum((bias * out for _, bias, out, _ in active), shift)
         new_a, new_b = slope * a + constant, slope * b + constant
         terms = [max(abs(a), abs(b)), abs(shift), *(abs(out) * top for _, _, out, top in active)]
