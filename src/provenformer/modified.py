@@ -337,7 +337,7 @@ def _attend(run: Attention, num: Array, den: int) -> Iterator[tuple[Array, int]]
             keys, queries, values = (_project(w[head], num) for w in (W_K, W_Q, W_V))
             mixed = _mean_of_attended(keys, queries + int(bias[head]), values, ties)
             change += np.stack([mixed * int(g) for g in gains[head]], axis=1)
-        whole, rest = np.divmod(change, ties * gain_den)
+        whole, rest = change // (ties * gain_den), change % (ties * gain_den)  # np.divmod has no object loop
         if rest.any():  # a mean that is not on the grid: refine the denominator
             num, den = num.astype(object) * (ties * gain_den) + change, den * ties * gain_den
         else:
