@@ -309,7 +309,7 @@ def _float_breaks(run: FeedForward, at: Fraction) -> FloatArray:
 
 def _dot(tokens: Array, direction: Array) -> Array:
     """W_1 X for integer weights, in Python integers."""
-    total = sum(tokens[:, k] * int(w) for k, w in enumerate(direction) if w)
+    total = sum(tokens[:, k] * _whole(w) for k, w in enumerate(direction) if w)
     return np.zeros(len(tokens), dtype=object) if isinstance(total, int) else total
 
 
@@ -350,8 +350,15 @@ def _project(weights: Array, num: Array) -> Array:
     out: Array = np.zeros((num.shape[0], num.shape[2]), dtype=num.dtype)
     for k, w in enumerate(weights):
         if w:
-            out = out + num[:, k] * int(w)
+            out = out + num[:, k] * _whole(w)
     return out
+
+
+def _whole(weight: Fraction) -> int:
+    """A projection weight as an integer; all constructions have only such, and cutting off a fraction would be wrong."""
+    if weight.denominator != 1:
+        raise ProvenformerError(f"weight {weight} of W_1, W_V, W_K or W_Q is not an integer; scale the layer.")
+    return weight.numerator
 
 
 def _mean_of_attended(keys: Array, queries: Array, values: Array, ties: int) -> Array:
