@@ -280,9 +280,10 @@ def _feed(run: FeedForward, num: Array, den: int) -> Iterator[tuple[Array, int]]
         if hit.size:
             change = _changes(run, i, pre[hit], den)
             growth = lcm(*{f.denominator // gcd(f.denominator, den) for f in change.ravel()})
-            den *= growth
-            tokens *= growth
-            pre *= growth
+            if growth > 1:
+                den *= growth
+                tokens *= growth
+                pre *= growth
             tokens[hit] += np.frompyfunc(lambda f, over: f.numerator * (over // f.denominator), 2, 1)(change, den)
             pre[hit] = _dot(tokens[hit], direction)
             shadow[hit] = to_float(pre[hit], den)
