@@ -1,58 +1,154 @@
 """compile(): the whole pipeline, in the order of the proof.
 
-target -> grid -> piecewise constant (Lemma 8) -> modified network (Lemmas 5, 6, 7)
+target -> grid -> piecewise constant (Lemma 8) -> modified network (Lemmas 5, 6, 7) -> certificate -> network (Lemma 9)
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from provenformer import context, quantize, sums, values
+from provenformer.certify import ROUND, Budget, Certificate, certify, require_float64, softmax_error
 from provenformer.errors import ProvenformerError
 from provenformer.exact import ExactArray
 from provenformer.grid import Grid
+from provenformer.integrals import KINDS, Kind, best_kind
 from provenformer.modified import ModifiedNetwork, Run
+from provenformer.network import Network
 from provenformer.piecewise import PiecewiseConstant
 from provenformer.planning import LAYER_LIMIT, Construction, Plan, context_kind, plan, require_construction
+from provenformer.relax import relax
 from provenformer.targets import Target
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A target and the networks built for it."""
+    """A target, the networks built for it, and the certificate of the last one."""
 
     target: Target
     construction: Construction
     norm_order: float
     plan: Plan
     piecewise: PiecewiseConstant  # f_bar
-    modified: ModifiedNetwork  # g_bar
+    modified: ModifiedNetwork  # g_bar: hardmax, three-piece activations, exact
+    network: Network  # g: softmax, ReLU, float64
+    certificate: Certificate
 
     @property
     def grid(self) -> Grid:
         return self.plan.grid
 
 
-def compile(
+def compile(  # noqa: A001  (the name the field uses)
     target: Target,
     *,
-    cells_per_axis: int,
+    tolerance: float | None = None,
     norm_order: float = 2,
+    cells_per_axis: int | None = None,
     construction: Construction = "sum",
+    kind: Kind | None = None,
     max_layers: int = LAYER_LIMIT,
 ) -> Compiled:
-    """Build the networks for a target on a grid of `cells_per_axis` cells per axis."""
+    """A network g with a certificate that d_p(target, g) <= tolerance, as small as certifies; or on a given grid.
+
+    Give `tolerance` or `cells_per_axis`. `kind` asks for a kind of certificate; by default the strongest possible.
+    """
     require_construction(construction)
     require_norm_order(norm_order)
-    sizes = plan_for(target, cells_per_axis, construction)
-    sizes.require_buildable(max_layers)
+    if (tolerance is None) == (cells_per_axis is None):
+        raise ProvenformerError("give either tolerance or cells_per_axis, and not both.")
+    if kind is not None and kind not in KINDS:
+        raise ProvenformerError(f"unknown kind '{kind}' of certificate; choose one of: {', '.join(KINDS)}.")
+    kind = kind or best_kind(target)
+
+    def attempt(cells: int) -> Draft:
+        sizes = plan_for(target, cells, construction)
+        sizes.require_buildable(max_layers)
+        require_float64(sizes.id_bits)
+        piecewise = PiecewiseConstant.of(target, sizes.grid, context_kind(construction, sizes.positional))
+        build = sum_network if construction == "sum" else paper_network
+        modified, budget = build(piecewise)
+        return Draft(sizes, piecewise, modified, certify(piecewise, norm_order, kind, budget, tolerance))
+
     target.require_equivariance()
-    piecewise = PiecewiseConstant.of(target, sizes.grid, context_kind(construction, sizes.positional))
-    build = sum_network if construction == "sum" else paper_network
-    return Compiled(target, construction, norm_order, sizes, piecewise, build(piecewise))
+    if cells_per_axis is not None:
+        draft = attempt(cells_per_axis)
+    else:
+        draft = smallest_that_certifies(attempt, require_tolerance(tolerance), target, construction, norm_order)
+    certificate = draft.certificate
+    in_cells = draft.modified if construction == "sum" else paper_network(draft.piecewise, in_cells=True)[0]
+    clip_low, clip_high = np.array(certificate.clip_low), np.array(certificate.clip_high)
+    network = relax(in_cells, Fraction(certificate.ramp), clip_low, clip_high)
+    return Compiled(
+        target, construction, norm_order, draft.plan, draft.piecewise, draft.modified, network, certificate
+    )
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Everything up to the certificate, for one grid."""
+
+    plan: Plan
+    piecewise: PiecewiseConstant
+    modified: ModifiedNetwork
+    certificate: Certificate
+
+
+def smallest_that_certifies(
+    attempt: Callable[[int], Draft], tolerance: float, target: Target, construction: Construction, norm_order: float
+) -> Draft:
+    """The coarsest grid whose certificate is within the tolerance.
+
+    The error of a grid falls about like 1/N (paper: like N^(-d/p)), so each attempt predicts the next; then step down as
+    long as the certificate holds.
+    """
+    cells, best, failed = 2, None, 1
+    while best is None:
+        if construction == "paper":
+            cells = max(cells, _cells_for_lost_cubes(target, norm_order, tolerance))
+        draft = attempt(cells)
+        if draft.certificate.bound <= tolerance:
+            best = draft
+        else:
+            failed = cells
+            fixed = draft.certificate.terms["rounding"] + draft.certificate.terms["softmax"]
+            if fixed >= tolerance:
+                raise ProvenformerError(
+                    f"tolerance={tolerance} is below what float64 rounding allows here ({fixed:.2e}, ids of "
+                    f"{draft.certificate.details['id_bits']} bits); use a larger tolerance or fewer tokens."
+                )
+            predicted = int(np.ceil(0.97 * cells * draft.certificate.bound / tolerance))
+            cells = min(max(cells + 1, predicted), 4 * cells)
+    while best.plan.grid.cells_per_axis - 1 > failed:
+        draft = attempt(best.plan.grid.cells_per_axis - 1)
+        if draft.certificate.bound > tolerance:
+            break
+        best = draft
+    return best
+
+
+def _cells_for_lost_cubes(target: Target, norm_order: float, tolerance: float) -> int:
+    """A lower bound, up to sampling, on N for the paper's construction: half the norm of f over the lost cubes."""
+    size = float((np.abs(target(target.sample(4096))) ** norm_order).sum(axis=(1, 2)).mean())
+    volume = float(np.prod(target.high - target.low) ** target.seq_len)
+    if not target.equivariant or size == 0:
+        return 2
+    allowed = (2 * tolerance) ** norm_order / (size * volume)
+    cells = 2
+    while Grid(target.token_dim, target.seq_len, cells).lost_share > allowed:
+        cells *= 2
+    return cells
+
+
+def require_tolerance(tolerance: float | None) -> float:
+    """A positive, finite tolerance."""
+    if not isinstance(tolerance, int | float | np.number) or not 0 < tolerance < np.inf:
+        raise ProvenformerError(f"tolerance={tolerance} is not a positive number; give the distance you can accept.")
+    return float(tolerance)
 
 
 def plan_for(target: Target, cells_per_axis: int, construction: Construction) -> Plan:
@@ -67,7 +163,7 @@ def require_norm_order(norm_order: float) -> None:
         raise ProvenformerError(f"norm_order={norm_order} is outside [1, inf); use a finite p >= 1.")
 
 
-def paper_network(piecewise: PiecewiseConstant, in_cells: bool = False) -> ModifiedNetwork:
+def paper_network(piecewise: PiecewiseConstant, in_cells: bool = False) -> tuple[ModifiedNetwork, Budget]:
     """Proposition 4: g_v . g_c . g_q, with positions (Theorem 3) when the target is not equivariant.
 
     `in_cells` counts in cells instead of the paper's unit interval: the same layers after one that multiplies by N, all
@@ -90,10 +186,11 @@ def paper_network(piecewise: PiecewiseConstant, in_cells: bool = False) -> Modif
         values.value_bumps(grid.id_vector, *flat, delta),
         *values.rescale_output(scaled, scale),
     ]
-    return _network(piecewise, runs)
+    softmax = softmax_error(sweep.id_high, sweep.gain, sweep.final_gain, grid.column_count, grid.seq_len)
+    return _network(piecewise, runs), Budget(sweep.id_high, scale, 0.0, softmax, far_below=0)
 
 
-def sum_network(piecewise: PiecewiseConstant) -> ModifiedNetwork:
+def sum_network(piecewise: PiecewiseConstant) -> tuple[ModifiedNetwork, Budget]:
     """The sum construction (docs/sum.md), over multisets or, with positions, over sequences."""
     grid, target = piecewise.grid, piecewise.target
     codes = sums.token_codes(grid, positional=not target.equivariant)
@@ -114,7 +211,9 @@ def sum_network(piecewise: PiecewiseConstant) -> ModifiedNetwork:
         values.value_bumps(e1, q, columns, scaled, Fraction(1)),
         *values.rescale_output(scaled, scale),
     ]
-    return _network(piecewise, runs)
+    # The uniform mean: n + 4 rounded operations on numbers whose absolute values sum to the id.
+    budget = Budget(codes.id_high, scale, (grid.seq_len + 4) * ROUND, 0.0, codes.far_below)
+    return _network(piecewise, runs), budget
 
 
 def _network(piecewise: PiecewiseConstant, runs: list[Run]) -> ModifiedNetwork:

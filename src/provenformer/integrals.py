@@ -1,0 +1,195 @@
+"""Bounds on the distance between a target and a piecewise constant function: the integral of |f - A|^p over the box.
+
+Three kinds, from strong to weak:
+- rigorous: f on boxes in interval arithmetic. Each cube is cut into m^(dn) boxes; on each the largest |f - A| is bounded.
+  m doubles until the bound is within `TIGHT` of the midpoint estimate or the budget of boxes is spent.
+- lipschitz: ||f(X) - f(C)||_p <= L ||X - C||_p, and the mean of |x - c|^p over a cell of width w is (w/2)^p / (p + 1).
+- statistical: f is a black box; a sample mean with a one-sided normal confidence bound.
+
+Every result is an upper bound on an integral over the target's box, and on the range of f there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import factorial, prod
+from typing import Any, Literal
+
+import numpy as np
+from scipy.stats import norm
+
+from provenformer.errors import ProvenformerError
+from provenformer.grid import Grid, IntArray
+from provenformer.intervals import Interval
+from provenformer.targets import FloatArray, Target
+
+Kind = Literal["rigorous", "lipschitz", "statistical"]
+KINDS: tuple[Kind, ...] = ("rigorous", "lipschitz", "statistical")
+TIGHT = 1.1  # bound over estimate at which subdividing stops
+BOX_BUDGET = 6_000_000
+CHUNK = 1 << 16  # boxes evaluated at once
+CONFIDENCE = 0.999
+SAMPLES = 200_000
+_SUM_SLACK = 1.0 + 2.0**-36  # pairwise float64 sums and powers of non-negative terms: far below this
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Cubes with the value assigned to them: ids (count, n), values (count, d, n), and how often each occurs."""
+
+    grid: Grid
+    ids: IntArray
+    values: FloatArray
+    multiplicity: FloatArray  # permutations of the cube; 1 with positions
+
+    @classmethod
+    def of(cls, grid: Grid, ids: IntArray, values: FloatArray, positional: bool) -> Cells:
+        """`values` (count, n, d) for contexts that cover the box: all multisets, or all sequences."""
+        if positional:
+            count = np.ones(len(ids))
+        else:
+            same = ids[:, :, None] == ids[:, None, :]
+            # n! / prod(m_i!): the j-th of equal tokens contributes its rank among them.
+            rank = np.tril(same).sum(axis=2)
+            count = factorial(grid.seq_len) / rank.prod(axis=1)
+        return cls(grid, ids, np.ascontiguousarray(np.swapaxes(values, 1, 2)), count)
+
+    def __getitem__(self, part: Any) -> Cells:
+        return Cells(self.grid, self.ids[part], self.values[part], self.multiplicity[part])
+
+
+@dataclass(frozen=True)
+class IntegralBound:
+    """integral of |f - A|^p <= upper (about `estimate`), and low <= f <= high per row on those cells."""
+
+    upper: float
+    estimate: float
+    low: FloatArray
+    high: FloatArray
+    boxes: int = 0
+
+
+def supports_intervals(target: Target) -> bool:
+    """Whether the function runs on intervals; decided by running it on one."""
+    low, high = (np.broadcast_to(v[:, None], (1, target.token_dim, target.seq_len)) for v in (target.low, target.high))
+    quarter = (high - low) / 4
+    try:
+        y = target.fn(Interval(low + quarter, high - quarter))
+    except Exception:
+        return False
+    return isinstance(y, Interval) and y.shape == low.shape
+
+
+def best_kind(target: Target) -> Kind:
+    """The strongest kind of certificate that the target allows."""
+    if supports_intervals(target):
+        return "rigorous"
+    return "statistical" if target.lipschitz is None else "lipschitz"
+
+
+def bound_integral(
+    target: Target, cells: Cells, norm_order: float, kind: Kind, box_budget: int = BOX_BUDGET
+) -> IntegralBound:
+    """An upper bound on the integral of |f - A|^p over the given cells, of the given kind."""
+    if not len(cells.ids):
+        zero = np.zeros(target.token_dim)
+        return IntegralBound(0.0, 0.0, zero, zero)
+    if kind == "rigorous":
+        return _rigorous(target, cells, norm_order, box_budget)
+    if kind == "lipschitz":
+        return _lipschitz(target, cells, norm_order)
+    return _statistical(target, cells, norm_order)
+
+
+def cell_volume(target: Target, grid: Grid) -> float:
+    """The volume of one cube of sequences."""
+    return float(prod(((target.high - target.low) / grid.cells_per_axis).tolist()) ** grid.seq_len)
+
+
+def _rigorous(target: Target, cells: Cells, p: float, budget: int) -> IntegralBound:
+    axes = target.token_dim * target.seq_len
+    cuts = 1
+    result = _subdivided(target, cells, p, cuts)
+    while result.upper > TIGHT**p * result.estimate and len(cells.ids) * (2 * cuts) ** axes <= budget:
+        cuts *= 2
+        result = _subdivided(target, cells, p, cuts)
+    return result
+
+
+def _subdivided(target: Target, cells: Cells, p: float, cuts: int) -> IntegralBound:
+    """All cells cut into `cuts` parts per axis."""
+    d, n = target.token_dim, target.seq_len
+    parts = cuts ** (d * n)
+    per_chunk = max(1, CHUNK // parts)
+    offsets = np.stack(np.unravel_index(np.arange(parts), (cuts,) * (d * n)), axis=1).reshape(parts, d, n)
+    low, high = np.full(d, np.inf), np.full(d, -np.inf)
+    upper = estimate = 0.0
+    for start in range(0, len(cells.ids), per_chunk):
+        chunk = cells[start : start + per_chunk]
+        corner = np.swapaxes(cells.grid.columns(chunk.ids), 1, 2)  # (count, d, n)
+        fine = (corner[:, None] * cuts + offsets).reshape(-1, d, n)
+        a, b = (_coordinate(target, cells.grid, cuts, fine + k) for k in (0, 1))
+        box = target.fn(Interval(np.nextafter(a, -np.inf), np.nextafter(b, np.inf)))
+        values = np.repeat(chunk.values, parts, axis=0)
+        weight = np.repeat(chunk.multiplicity, parts)
+        worst = np.nextafter(np.maximum(box.hi - values, values - box.lo), np.inf)
+        upper += float((weight * (worst**p).sum(axis=(1, 2))).sum())
+        off = np.abs(target((a + b) / 2) - values)
+        estimate += float((weight * (off**p).sum(axis=(1, 2))).sum())
+        low = np.minimum(low, box.lo.min(axis=(0, 2)))
+        high = np.maximum(high, box.hi.max(axis=(0, 2)))
+    if not np.isfinite(upper):
+        raise ProvenformerError(
+            f"target '{target.name}' has no finite bound on a cube; shrink its support or give a Lipschitz constant."
+        )
+    volume = cell_volume(target, cells.grid) / parts
+    return IntegralBound(upper * volume * _SUM_SLACK, estimate * volume, low, high, parts * len(cells.ids))
+
+
+def _coordinate(target: Target, grid: Grid, cuts: int, index: Any) -> FloatArray:
+    """The coordinates of cut points; rounded, so the caller widens by one unit in the last place on each side."""
+    share = index / (grid.cells_per_axis * cuts)
+    return np.asarray(target.low[:, None] * (1 - share) + target.high[:, None] * share)
+
+
+def _center_values(target: Target, cells: Cells) -> FloatArray:
+    corner = np.swapaxes(cells.grid.columns(cells.ids), 1, 2)
+    return target(_coordinate(target, cells.grid, 1, corner + 0.5))
+
+
+def _lipschitz(target: Target, cells: Cells, p: float) -> IntegralBound:
+    if target.lipschitz is None:
+        raise ProvenformerError(
+            f"target '{target.name}' has no Lipschitz constant; give lipschitz= or use kind='statistical'."
+        )
+    found = target.lipschitz_counterexample(p)
+    if found:
+        x, y = found
+        raise ProvenformerError(
+            f"lipschitz={target.lipschitz} of target '{target.name}' is wrong in the {p}-norm: X={np.round(x, 4).tolist()}, "
+            f"Y={np.round(y, 4).tolist()} differ by more; give a larger constant."
+        )
+    cell = (target.high - target.low) / cells.grid.cells_per_axis
+    volume = cell_volume(target, cells.grid)
+    count = float(cells.multiplicity.sum())
+    moved = target.lipschitz * (target.seq_len * ((cell / 2) ** p).sum() / (p + 1) * volume * count) ** (1 / p)
+    centers = _center_values(target, cells)
+    off = (cells.multiplicity * (np.abs(centers - cells.values) ** p).sum(axis=(1, 2))).sum() * volume
+    reach = target.lipschitz * (target.seq_len * ((cell / 2) ** p).sum()) ** (1 / p)
+    upper = float((moved + off ** (1 / p)) ** p) * _SUM_SLACK  # Minkowski
+    return IntegralBound(upper, upper, centers.min(axis=(0, 2)) - reach, centers.max(axis=(0, 2)) + reach)
+
+
+def _statistical(target: Target, cells: Cells, p: float) -> IntegralBound:
+    rng = np.random.default_rng(0)
+    share = cells.multiplicity / cells.multiplicity.sum()
+    picked = cells[rng.choice(len(share), size=SAMPLES, p=share)]
+    corner = np.swapaxes(cells.grid.columns(picked.ids), 1, 2)
+    y = target(_coordinate(target, cells.grid, 1, corner + rng.random(corner.shape)))
+    off = (np.abs(y - picked.values) ** p).sum(axis=(1, 2))
+    volume = cell_volume(target, cells.grid) * float(cells.multiplicity.sum())
+    margin = norm.ppf(CONFIDENCE) * off.std(ddof=1) / SAMPLES**0.5
+    # A sample does not see the very largest values: allow a tenth of the observed range on each side.
+    low, high = y.min(axis=(0, 2)), y.max(axis=(0, 2))
+    spare = (high - low) / 10
+    return IntegralBound(float(off.mean() + margin) * volume, float(off.mean()) * volume, low - spare, high + spare)
