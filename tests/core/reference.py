@@ -1,8 +1,8 @@
 """A slow, obvious reference for the paper's layers, written from the paper and not from the package.
 
-Plain Python: matrices are lists of rows of Fractions, every sum is a loop, attention computes the whole score matrix and
-its hardmax. `paper_layers` and `appendix_c_layers` write out the networks of Proposition 4 and Appendix C in the paper's
-own (ascending) order.
+Plain Python: matrices are lists of rows of Fractions, every sum is a loop, attention computes the whole score matrix
+and its hardmax. `paper_layers` and `appendix_c_layers` write out the networks of Proposition 4 and Appendix C in the
+paper's own (ascending) order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def matrix(rows: Any) -> Matrix:
 
 
 def multiply(a: Matrix, b: Matrix) -> Matrix:
-    return [[sum((x * y for x, y in zip(row, col, strict=True)), Fraction(0)) for col in zip(*b, strict=True)] for row in a]
+    return [
+        [sum((x * y for x, y in zip(row, col, strict=True)), Fraction(0)) for col in zip(*b, strict=True)] for row in a
+    ]
 
 
 def add(a: Matrix, b: Matrix) -> Matrix:
@@ -129,7 +131,7 @@ class Attend:
     W_V: list[Matrix]
     W_K: list[Matrix]
     W_Q: list[Matrix]
-    b_Q: list[list[Fraction]]
+    b_Q: list[list[Fraction]]  # noqa: N815
 
 
 Layer = Feed | Attend
@@ -159,7 +161,7 @@ def token(l: int, d: int, N: int) -> list[Fraction]:  # noqa: E741
 def lemma_5_layers(d: int, n: int, N: int) -> list[Layer]:
     """One layer for everything outside [0, 1), then N for the cells; row by row."""
     delta, out = Fraction(1, N), []
-    outside = (Fraction(-1), -Fraction(N) ** (n * d))
+    outside = (Fraction(-1), -(Fraction(N) ** (n * d)))
     for row in range(d):
         e = unit(row, d)
         out.append(feed(e, Fraction(0), e, Phi(Fraction(0), Fraction(1), (outside, ZERO, outside))))
@@ -208,7 +210,9 @@ def run(layers: Sequence[Any], x: Matrix) -> Matrix:
     return x
 
 
-def value_layers(d: int, N: int, contexts: Sequence[Matrix], shifts: Sequence[Layer], values: Sequence[Any]) -> list[Layer]:
+def value_layers(
+    d: int, N: int, contexts: Sequence[Matrix], shifts: Sequence[Layer], values: Sequence[Any]
+) -> list[Layer]:
     """Per context and column: add (A_L)_j - g_c(L)_j where |u.z - q(L)_j| < delta/2 (half-open), as Lemma 7 (c)."""
     half, u = Fraction(1, 2 * N), id_vector(d, N)
     bump = Phi(-half, half, (ZERO, (Fraction(0), Fraction(1)), ZERO))
@@ -248,7 +252,7 @@ def appendix_c_layers(d: int, n: int, N: int, cell_values: CellValues, gain: int
 
 def extended_grid(d: int, n: int, N: int) -> list[Matrix]:
     """{-N^(nd), 0, 1/N, .., 1 - 1/N}^(d x n)."""
-    axis = [-Fraction(N) ** (n * d), *(Fraction(k, N) for k in range(N))]
+    axis = [-(Fraction(N) ** (n * d)), *(Fraction(k, N) for k in range(N))]
     return [[list(entries[i * n : (i + 1) * n]) for i in range(d)] for entries in product(axis, repeat=d * n)]
 
 

@@ -1,6 +1,7 @@
 """Exact numbers in arrays: floats as dyadic rationals, correct rounding, nothing lost at any size."""
 
 from fractions import Fraction
+from itertools import chain
 from math import inf, nextafter
 from typing import Any
 
@@ -21,7 +22,7 @@ ints = st.integers(-(2**200), 2**200)
 @example([0.0])
 @example([5e-324])
 def test_floats_round_trip(values: list[float]) -> None:
-    """The denominator is the smallest power of two that works, and nothing is lost, subnormals and huge floats included."""
+    """The denominator is the smallest power of two that works; nothing is lost, subnormals and huge floats included."""
     array = np.array(values, dtype=np.float64)
     den = denominator_of_floats(array)
     assert den == max((Fraction(v).denominator for v in values), default=1)
@@ -75,7 +76,9 @@ def test_exact_array_is_its_entries(rows: list[list[Any]], factor: int) -> None:
     assert array[0].tolist() == wanted[0]
     den = array.common_denominator * factor
     assert array.over(den).tolist() == [[v * den for v in row] for row in wanted]
-    assert all(is_nearest(float(a), b) for a, b in zip(array.to_float().ravel(), sum(wanted, []), strict=True))
+    assert all(
+        is_nearest(float(a), b) for a, b in zip(array.to_float().ravel(), chain.from_iterable(wanted), strict=True)
+    )
     large = max(abs(v * array.den) for row in wanted for v in row) >= INT64_LIMIT
     assert array.num.dtype == (object if large else np.int64)
 

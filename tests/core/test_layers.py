@@ -2,11 +2,12 @@
 
 from collections import Counter
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pytest
-from cases import Case, all_cells, mixed_inputs, outside_inputs
+from cases import Built, Case, all_cells, mixed_inputs, outside_inputs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import (
@@ -54,8 +55,8 @@ LAYERWISE = [
 
 @pytest.mark.parametrize("case", LAYERWISE, ids=str)
 def test_every_layer_is_in_the_class_and_equals_the_reference(case: Case) -> None:
-    """network.layer(i), applied with plain loops and the full score matrix, gives the traced state after layer i + 1."""
-    network, t = case.compile().modified, case.target
+    """network.layer(i), applied with loops and the full score matrix, gives the traced state after layer i + 1."""
+    network, t = case.build().modified, case.target
     inputs = [mixed_inputs(t, case.N, 8)] if case.positional else [mixed_inputs(t, case.N, 8), outside_inputs(t, 6)]
     steps = list(network.trace(np.concatenate(inputs), every="layer"))
     assert [step.layer for step in steps] == list(range(network.layers + 1))
@@ -70,26 +71,28 @@ def test_every_layer_is_in_the_class_and_equals_the_reference(case: Case) -> Non
         network.layer(network.layers)
 
 
-def cell_values(compiled: pf.Compiled) -> Any:
+def cell_values(built: Built) -> Any:
     """A_L from the package's table, exactly; the construction around it is the reference's own."""
     table = {
         tuple(ids): [[Fraction(v) for v in column] for column in value]
-        for ids, value in zip(compiled.piecewise.contexts.tolist(), compiled.piecewise.values.tolist(), strict=True)
+        for ids, value in zip(built.piecewise.contexts.tolist(), built.piecewise.values.tolist(), strict=True)
     }
     return table.__getitem__
 
 
 @pytest.mark.parametrize("size", [(1, 2, 2), (1, 2, 4), (1, 3, 3), (2, 2, 2)])
 def test_paper_network_is_the_papers_layer_for_layer(size: tuple[int, int, int]) -> None:
-    """Proposition 4 written out in the paper's order: the same layers (feed-forward ones sorted downwards), the same map.
+    """Proposition 4 written out in the paper's order: the same layers (feed-forward ones sorted down), the same map.
 
     Only the first value layer differs in a number: M + 1 there is any bound, ours is the one that needs no enumeration.
     """
     case = Case(*size)
-    compiled = case.compile()
-    ours = layers_by_stage(compiled.modified)
-    theirs = paper_layers(*size, cell_values(compiled))
-    assert [weights(layer) for layer in ours["contextual map"]] == [weights(layer) for layer in theirs["contextual map"]]
+    built = case.build()
+    ours = layers_by_stage(built.modified)
+    theirs = paper_layers(*size, cell_values(built))
+    assert [weights(layer) for layer in ours["contextual map"]] == [
+        weights(layer) for layer in theirs["contextual map"]
+    ]
     assert Counter(map(weights, ours["quantise"])) == Counter(map(weights, theirs["quantise"]))
     assert Counter(map(weights, ours["values"][1:])) == Counter(map(weights, theirs["values"][1:]))
     first, printed = ours["values"][0], theirs["values"][0]
@@ -97,8 +100,8 @@ def test_paper_network_is_the_papers_layer_for_layer(size: tuple[int, int, int])
     assert weights(first)[4] == weights(printed)[4]
     assert all(a <= b < 0 for a, b in zip(weights(first)[2], weights(printed)[2], strict=True))  # M is a bound
     x = np.concatenate([all_cells(case.target, case.N, "middle"), outside_inputs(case.target, 10)])
-    everything = sum(theirs.values(), [])
-    got = compiled.modified(x)
+    everything = list(chain.from_iterable(theirs.values()))
+    got = built.modified(x)
     assert [matrix(y) for y in got] == [run(everything, matrix(one)) for one in x]
 
 
@@ -107,18 +110,20 @@ def test_positional_network_is_appendix_c_layer_for_layer(size: tuple[int, int, 
     """Appendix C written out, with the repaired gain N + 1 for d = 1, n = 2 and the printed one otherwise."""
     d, n, N = size
     case = Case(*size, positional=True)
-    compiled = case.compile()
-    ours = layers_by_stage(compiled.modified)
-    theirs = appendix_c_layers(*size, cell_values(compiled), N + 1 if (d, n) == (1, 2) else N**d)
-    assert [weights(layer) for layer in ours["contextual map"]] == [weights(layer) for layer in theirs["contextual map"]]
+    built = case.build()
+    ours = layers_by_stage(built.modified)
+    theirs = appendix_c_layers(*size, cell_values(built), N + 1 if (d, n) == (1, 2) else N**d)
+    assert [weights(layer) for layer in ours["contextual map"]] == [
+        weights(layer) for layer in theirs["contextual map"]
+    ]
     for stage in ("quantise", "values"):
         assert Counter(map(weights, ours[stage])) == Counter(map(weights, theirs[stage]))
-    assert compiled.modified.positions is not None
-    assert compiled.modified.positions[:].tolist() == [list(range(n))] * d
+    assert built.modified.positions is not None
+    assert built.modified.positions[:].tolist() == [list(range(n))] * d
     x = all_cells(case.target, N, "edge")
-    everything = sum(theirs.values(), [])
+    everything = list(chain.from_iterable(theirs.values()))
     shifted = [[[Fraction(v) + j for j, v in enumerate(row)] for row in one] for one in x.tolist()]
-    assert [matrix(y) for y in compiled.modified(x)] == [run(everything, one) for one in shifted]
+    assert [matrix(y) for y in built.modified(x)] == [run(everything, one) for one in shifted]
 
 
 def layers_by_stage(network: ModifiedNetwork) -> dict[str, list[Any]]:
@@ -131,40 +136,40 @@ def layers_by_stage(network: ModifiedNetwork) -> dict[str, list[Any]]:
 @pytest.mark.parametrize("case", LAYERWISE, ids=str)
 def test_sizes_agree_with_the_plan(case: Case) -> None:
     """Layers per stage and blocks as planned, without the softmax network's clip and our output rescale."""
-    compiled = case.compile()
-    stages = dict(compiled.modified.stages)
+    built = case.build()
+    stages = dict(built.modified.stages)
     rescaled = stages.pop("rescale output", 0)
     assert rescaled == (case.d if case.scale > 1 else 0)
-    planned = {stage: count for stage, count in compiled.plan.stages.items() if stage != "clip"}
+    planned = {stage: count for stage, count in built.plan.stages.items() if stage != "clip"}
     unscaled = case.construction == "paper" and case.support == (0.0, 1.0)  # the paper's own coordinates: no rescale
     assert stages == {stage: count for stage, count in planned.items() if not (unscaled and stage == "rescale")}
-    assert compiled.modified.blocks == compiled.plan.blocks - case.d * (2 if unscaled else 1) + rescaled
-    assert compiled.modified.shape == (2, 1, 1)
+    assert built.modified.blocks == built.plan.blocks - case.d * (2 if unscaled else 1) + rescaled
+    assert built.modified.shape == (2, 1, 1)
     per_block = 2 * (4 * case.d + 1) + (2 * case.d + 1) + case.d
     positions = case.d * case.n if case.positional else 0
-    assert compiled.modified.parameters == compiled.modified.blocks * per_block + positions
+    assert built.modified.parameters == built.modified.blocks * per_block + positions
 
 
 def test_a_trace_by_stage_is_a_trace_by_layer_seen_less_often() -> None:
     """Stages appear once each, in order, with the state that the layer trace has there."""
-    compiled = Case(1, 3, 3, "sum").compile()
-    x = mixed_inputs(compiled.target, 3, 5)
-    by_layer = {step.layer: step for step in compiled.modified.trace(x, every="layer")}
-    by_stage = list(compiled.modified.trace(x))
-    assert [step.stage for step in by_stage] == ["input", *compiled.modified.stages]
+    built = Case(1, 3, 3, "sum").build()
+    x = mixed_inputs(built.target, 3, 5)
+    by_layer = {step.layer: step for step in built.modified.trace(x, every="layer")}
+    by_stage = list(built.modified.trace(x))
+    assert [step.stage for step in by_stage] == ["input", *built.modified.stages]
     for step in by_stage:
         assert (step.values() == by_layer[step.layer].values()).all()
-    assert (by_stage[-1].floats() == compiled.modified(x)).all()
+    assert (by_stage[-1].floats() == built.modified(x)).all()
 
 
 def test_inputs_of_any_batch_shape() -> None:
     """One sequence, a nested batch and an empty one."""
-    compiled = Case(1, 2, 3).compile()
-    x = mixed_inputs(compiled.target, 3, 6)
-    y = compiled.modified(x)
-    assert (compiled.modified(x.reshape(2, 3, 1, 2)) == y.reshape(2, 3, 1, 2)).all()
-    assert (compiled.modified(x[0]) == y[0]).all()
-    assert compiled.modified(x[:0]).shape == (0, 1, 2)
+    built = Case(1, 2, 3).build()
+    x = mixed_inputs(built.target, 3, 6)
+    y = built.modified(x)
+    assert (built.modified(x.reshape(2, 3, 1, 2)) == y.reshape(2, 3, 1, 2)).all()
+    assert (built.modified(x[0]) == y[0]).all()
+    assert built.modified(x[:0]).shape == (0, 1, 2)
 
 
 # Layers that no construction uses: ties, unequal keys and queries, arbitrary phi.
@@ -184,22 +189,17 @@ def small_networks(draw: Any) -> tuple[ModifiedNetwork, np.ndarray]:
     runs: list[Any] = []
     for _ in range(draw(st.integers(2, 4))):
         if draw(st.booleans()):
-            heads = [[draw(vectors(d)) for _ in range(2)] for _ in range(3)]
-            gains = [[draw(vectors(d, small)) for _ in range(2)]]
-            runs.append(
-                Attention("any", ExactArray.of(gains), *(ExactArray.of([h]) for h in heads), ExactArray.of([draw(vectors(2, small))]))
-            )  # fmt: skip
+            heads = [ExactArray.of([[draw(vectors(d)) for _ in range(2)]]) for _ in range(3)]
+            gains = ExactArray.of([[draw(vectors(d, small)) for _ in range(2)]])
+            runs.append(Attention("any", gains, *heads, b_Q=ExactArray.of([draw(vectors(2, small))])))
         else:
             low, high = sorted(draw(vectors(2, small)))
             pieces = [tuple(draw(vectors(2, small))) for _ in range(3)]
             pieces[draw(st.sampled_from([0, 2]))] = (Fraction(0), draw(small))
+            W_1, b_1 = ExactArray.of([draw(vectors(d))]), ExactArray.of([draw(small)])
+            W_2 = ExactArray.of([draw(vectors(d, small))])
             b_2 = ExactArray.of([draw(vectors(d, small))]) if draw(st.booleans()) else None
-            runs.append(
-                FeedForward(
-                    "any", ExactArray.of([draw(vectors(d))]), ExactArray.of([draw(small)]), ExactArray.of([draw(vectors(d, small))]),
-                    ThreePiece(low, high, tuple(pieces)), b_2,
-                )
-            )  # fmt: skip
+            runs.append(FeedForward("any", W_1, b_1, W_2, ThreePiece(low, high, tuple(pieces)), b_2))
     batch = draw(st.lists(st.lists(vectors(n), min_size=d, max_size=d), min_size=1, max_size=3))
     return ModifiedNetwork(d, n, tuple(runs)), np.array(batch, dtype=float) / 4
 
@@ -230,8 +230,8 @@ def test_claim_1(case: tuple[ModifiedNetwork, np.ndarray], random: Any) -> None:
 
 def test_claim_1_is_refuted_with_positions() -> None:
     """With E the network is not equivariant, and the check shows where."""
-    compiled = Case(1, 2, 2, positional=True).compile()
-    found = checks.is_permutation_equivariant(compiled.modified, compiled.target.sample(20))
+    built = Case(1, 2, 2, positional=True).build()
+    found = checks.is_permutation_equivariant(built.modified, built.target.sample(20))
     assert not found
     assert found.counterexample is not None
     assert "columns 0 and 1 swapped" in found.counterexample
@@ -287,5 +287,6 @@ def test_the_reference_itself() -> None:
         [[Fraction(-1, 2)], [Fraction(-3, 2)]],
     )  # fmt: skip
     assert apply_layer(shift, x) == matrix([[0, 1 + 2 * (3 - 0), 3]])
-    jump = Feed(matrix([[1]]), [Fraction(-1)], matrix([[10]]), [Fraction(0)], Phi(Fraction(0), Fraction(2), (ZERO, (Fraction(0), Fraction(1)), ZERO)))  # fmt: skip
+    window = Phi(Fraction(0), Fraction(2), (ZERO, (Fraction(0), Fraction(1)), ZERO))
+    jump = Feed(matrix([[1]]), [Fraction(-1)], matrix([[10]]), [Fraction(0)], window)
     assert apply_layer(jump, x) == matrix([[0, 11, 3]])

@@ -5,7 +5,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from cases import EXHAUSTIVE, Case, expected
+from cases import EXHAUSTIVE, Case, build, expected
 from reference import last_shift, shift_ids
 
 import provenformer as pf
@@ -48,7 +48,7 @@ def test_lemma_5(size: Size, positional: bool) -> None:
     *_, last = ModifiedNetwork(d, n, tuple(layers)).trace(x)
     for entry, got in zip(x.ravel().tolist(), last.values().ravel(), strict=True):
         inside = 0 <= Fraction(entry) < top
-        assert got == (Fraction(int(Fraction(entry) * N), N) if inside else -Fraction(N) ** (n * d))
+        assert got == (Fraction(int(Fraction(entry) * N), N) if inside else -(Fraction(N) ** (n * d)))
 
 
 @exhaustive
@@ -98,18 +98,18 @@ def test_lemma_10(size: Size) -> None:
 def test_lemma_7(size: Size) -> None:
     """From every point of the extended grid: A_L, or 0; the layers are counted, M bounds every entry."""
     d, n, N = size
-    compiled = Case(*size).compile()
-    lemma = checks.check_lemma_7(compiled.piecewise, compiled.modified)
+    built = Case(*size).build()
+    lemma = checks.check_lemma_7(built.piecewise, built.modified)
     assert lemma, lemma.counterexample
     contexts = len(list(pf.Grid(*size).contexts("sets")))
-    assert compiled.modified.stages["values"] == 1 + d + n * contexts
-    assert compiled.modified.stages["contextual map"] == N**d + 1
+    assert built.modified.stages["values"] == 1 + d + n * contexts
+    assert built.modified.stages["contextual map"] == N**d + 1
 
     points, ids = extended_ids(*size)
     x = np.where(points < 0, -0.75, (points + 0.5) / N)
-    assert (compiled.modified(x) == expected(compiled.target, N, x, repeated_is_zero=True)).all()
+    assert (built.modified(x) == expected(built.target, N, x, repeated_is_zero=True)).all()
 
-    sweep = Sweep(compiled.grid)
+    sweep = Sweep(built.grid)
     q = [last_shift(shift_ids(row, range(N**d), N**d), N ** (d * (n + 1))) for row in ids]
     marker = N ** (n * d) * N
     first_row = [abs(a - b) + marker for out, row in zip(q, ids, strict=True) for a, b in zip(out, row, strict=True)]
@@ -157,7 +157,7 @@ def test_the_contextual_map_is_equivariant_and_a_contextual_mapping(size: Size) 
 def test_the_checks_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gain that is too small breaks Lemmas 6 and 10, wrong values break Lemma 7, a missing cell breaks Lemma 5."""
     grid = pf.Grid(1, 3, 3)
-    compiled = Case(1, 3, 3).compile()
+    built = Case(1, 3, 3).build()
     with monkeypatch.context() as patch:
         patch.setattr(Sweep, "gain", 1)
         assert not all(checks.check_lemma_6(grid))
@@ -168,8 +168,8 @@ def test_the_checks_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Sweep, "final_gain", 1)
         assert not all(checks.check_lemma_6(grid))
-    other = pf.compile(pf.targets.get("centered"), cells_per_axis=3, construction="paper")
-    seven = checks.check_lemma_7(compiled.piecewise, other.modified)
+    other = build(pf.targets.get("centered"), 3, "paper")
+    seven = checks.check_lemma_7(built.piecewise, other.modified)
     assert not seven
     assert seven.counterexample is not None
     with monkeypatch.context() as patch:
