@@ -68,6 +68,23 @@ def test_theorem_3_on_every_cube(construction: Construction, name: str) -> None:
     assert (got == (np.sort(centre, axis=-1) if name == "sort" else centre[..., ::-1])).all()
 
 
+@pytest.mark.parametrize("p", [1, 2, 4])
+@pytest.mark.parametrize("name", pf.targets.names())
+def test_lemma_8(name: str, p: float) -> None:
+    """|f - f_bar|_p <= L times half the diagonal of a cube, edges included; f_bar is equivariant if f is."""
+    t = pf.targets.get(name, 2, 2, (-1.0, 2.0))
+    assert t.lipschitz is not None
+    for N in (2, 5):
+        built = build(t, N, "sum")
+        x = np.concatenate([t.sample(300), mixed_inputs(t, N, 300)])
+        y = built.piecewise(x)
+        half_diagonal = (2 * 2) ** (1 / p) * 3.0 / N / 2
+        error = np.linalg.norm((t(x) - y).reshape(len(x), -1), p, axis=1)
+        assert error.max() <= t.lipschitz * half_diagonal * (1 + 1e-9)
+        if t.equivariant:
+            assert (built.piecewise(x[..., ::-1]) == y[..., ::-1]).all()
+
+
 SUPPORTS = [
     Case(1, 3, 5, support=(-3.0, -1.0)),
     Case(1, 2, 7, support=(0.1, 0.7)),
