@@ -47,6 +47,8 @@ def is_nearest(value: float, exact: Fraction) -> bool:
 @example([1, -1], 2**1080)
 @example([2**1030, -(2**1030)], 1)
 @example([2**62 - 1, 3], 7)
+@example(list(range(1, 200)), 2**53 + 1)
+@example(list(range(1, 200)), 2**62 + 2**9 + 1)
 def test_to_float_rounds_correctly_and_monotonely(nums: list[int], den: int) -> None:
     """Each entry is the nearest float64, so order is kept."""
     nums = sorted(nums)

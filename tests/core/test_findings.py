@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import Case, all_cells, build
-from reference import appendix_c_layers, apply_layer, last_shift, matrix, paper_layers, run, shift_ids
+from reference import appendix_c_layers, apply_layer, last_shift, matrix, paper_layers, phi_at, run, shift_ids
 
 import provenformer as pf
 from provenformer import checks, values
@@ -229,6 +229,8 @@ def test_finding_4_large_values_are_rescaled_and_still_exact() -> None:
     for case in (Case(1, 2, 4, scale=1e9), Case(2, 2, 2, scale=1e12), Case(1, 2, 4, "sum", scale=1e9)):
         built = case.build()
         assert built.modified.stages["rescale output"] == case.d
+        last = built.modified.layer(built.modified.layers - 1).phi
+        assert phi_at(last, last.low) == phi_at(last, last.low - 1) < 0  # continuous, constant below all values
         x = all_cells(case.target, case.N, "middle")
         got = built.modified(x)
         assert (got == built.piecewise(x)).all()

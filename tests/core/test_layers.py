@@ -279,6 +279,23 @@ def test_phi_must_be_in_the_class() -> None:
         ThreePiece(Fraction(1), Fraction(0), (ZERO, ZERO, ZERO))
 
 
+@pytest.mark.parametrize("live", range(3))
+def test_breaks_are_decided_exactly_where_floats_cannot(live: int) -> None:
+    """Numbers 2^-80 away from a break round to it in float64; each piece in turn is the only one that is not 0."""
+    pieces = [ZERO] * 3
+    pieces[live] = (Fraction(0), Fraction(7))
+    one = ExactArray.of([[1]])
+    phi = ThreePiece(Fraction(1), Fraction(3), (pieces[0], pieces[1], pieces[2]))
+    network = ModifiedNetwork(1, 2, (FeedForward("any", one, ExactArray.of([0]), one, phi),))
+    den = 2**80
+    for at, (left, right) in ((1, (0, 1)), (3, (1, 2))):
+        points = [at * den - 1, at * den, at * den + 1]
+        states = np.array([[[point, point]] for point in points], dtype=object)
+        *_, last = network.trace_exact(states, den)
+        moved = [int(v) - point for v, point in zip(last.values()[:, 0, 0] * den, points, strict=True)]
+        assert moved == [7 * den * (piece == live) for piece in (left, right, right)]
+
+
 def test_the_reference_itself() -> None:
     """Numbers worked out by hand: the selective shift of Section B.5 and a jump at a half-open break."""
     x = matrix([[0, 1, 3]])
