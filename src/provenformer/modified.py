@@ -280,9 +280,10 @@ def _feed(run: FeedForward, num: Array, den: int) -> Iterator[tuple[Array, int]]
         if hit.size:
             change = _changes(run, i, pre[hit], den)
             growth = lcm(*{f.denominator // gcd(f.denominator, den) for f in change.ravel()})
-            den *= growth
-            tokens *= growth
-            pre *= growth
+            if growth > 1:
+                den *= growth
+                tokens *= growth
+                pre *= growth
             tokens[hit] += np.frompyfunc(lambda f, over: f.numerator * (over // f.denominator), 2, 1)(change, den)
             pre[hit] = _dot(tokens[hit], direction)
             shadow[hit] = to_float(pre[hit], den)
@@ -309,7 +310,7 @@ def _float_breaks(run: FeedForward, at: Fraction) -> FloatArray:
 
 def _dot(tokens: Array, direction: Array) -> Array:
     """W_1 X for integer weights, in Python integers."""
-    total = sum(tokens[:, k] * int(w) for k, w in enumerate(direction) if w)
+    total = sum(tokens[:, k] * _whole(w) for k, w in enumerate(direction) if w)
     return np.zeros(len(tokens), dtype=object) if isinstance(total, int) else total
 
 
@@ -337,7 +338,7 @@ def _attend(run: Attention, num: Array, den: int) -> Iterator[tuple[Array, int]]
             keys, queries, values = (_project(w[head], num) for w in (W_K, W_Q, W_V))
             mixed = _mean_of_attended(keys, queries + int(bias[head]), values, ties)
             change += np.stack([mixed * int(g) for g in gains[head]], axis=1)
-        whole, rest = np.divmod(change, ties * gain_den)
+        whole, rest = change // (ties * gain_den), change % (ties * gain_den)  # np.divmod has no object loop
         if rest.any():  # a mean that is not on the grid: refine the denominator
             num, den = num.astype(object) * (ties * gain_den) + change, den * ties * gain_den
         else:
@@ -350,8 +351,15 @@ def _project(weights: Array, num: Array) -> Array:
     out: Array = np.zeros((num.shape[0], num.shape[2]), dtype=num.dtype)
     for k, w in enumerate(weights):
         if w:
-            out = out + num[:, k] * int(w)
+            out = out + num[:, k] * _whole(w)
     return out
+
+
+def _whole(weight: Fraction) -> int:
+    """A projection weight as an integer; all constructions have only such, and cutting off a fraction would be wrong."""
+    if weight.denominator != 1:
+        raise ProvenformerError(f"weight {weight} of W_1, W_V, W_K or W_Q is not an integer; scale the layer.")
+    return weight.numerator
 
 
 def _mean_of_attended(keys: Array, queries: Array, values: Array, ties: int) -> Array:

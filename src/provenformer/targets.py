@@ -43,9 +43,15 @@ class Target:
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < low:
                 raise ProvenformerError(f"{name}={value!r} is below the limit {low}; give an integer >= {low}.")
-        low, high = (np.broadcast_to(np.asarray(v, dtype=np.float64), (self.token_dim,)) for v in self.support)
+        shown = " ".join(repr(self.support).split())
+        try:
+            low, high = (np.broadcast_to(np.asarray(v, dtype=np.float64), (self.token_dim,)) for v in self.support)
+        except (TypeError, ValueError) as error:
+            raise ProvenformerError(
+                f"support={shown} is not a box; give (low, high), each a number or one per row of a token."
+            ) from error
         if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high)) and np.all(low < high)):
-            raise ProvenformerError(f"support={self.support} is not a finite box with low < high; give (low, high).")
+            raise ProvenformerError(f"support={shown} is not a finite box with low < high; give (low, high).")
         if self.lipschitz is not None and not (np.isfinite(self.lipschitz) and self.lipschitz >= 0):
             raise ProvenformerError(f"lipschitz={self.lipschitz} is not a finite number >= 0; leave it out if unknown.")
         object.__setattr__(self, "support", (tuple(low.tolist()), tuple(high.tolist())))
@@ -66,8 +72,9 @@ class Target:
         try:
             y = np.asarray(self.fn(x), dtype=np.float64)
         except Exception as error:
+            reason = " ".join(str(error).split())  # one line, whatever the function says
             raise ProvenformerError(
-                f"target '{self.name}' raised {type(error).__name__}: {error} on an input of shape {x.shape}; "
+                f"target '{self.name}' raised {type(error).__name__}: {reason} on an input of shape {x.shape}; "
                 "it must accept arrays (..., token_dim, seq_len)."
             ) from error
         if y.shape != x.shape:
@@ -244,7 +251,7 @@ def get(name: str, token_dim: int = 1, seq_len: int = 3, support: tuple[Any, Any
     target = Target(entry.fn, token_dim, seq_len, entry.equivariant, name=name, support=support)
     steepest = float(1.0 / (target.high - target.low).min())
     fn = entry.fn
-    if support != (0.0, 1.0):
+    if (target.low != 0).any() or (target.high != 1).any():
         fn = partial(_in_unit_coordinates, entry.fn, target.low[:, None], (target.high - target.low)[:, None])
     lipschitz = entry.lipschitz(seq_len) * steepest
     return Target(fn, token_dim, seq_len, entry.equivariant, lipschitz, support, name)

@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from provenformer.context import Sweep
+from provenformer.errors import ProvenformerError
 from provenformer.exact import Array, ExactArray
 from provenformer.modified import ZERO, FeedForward, ThreePiece
 from provenformer.quantize import unit
@@ -73,6 +74,11 @@ def output_scale(direction: tuple[int, ...], values: FloatArray, lowest_id: Frac
     scale = 1
     while largest >= scale * limit:
         scale *= 2
+    if (values / scale * scale != values).any():
+        raise ProvenformerError(
+            f"values up to {float(np.abs(values).max()):.2e} must be scaled down by {float(scale):.2e}, but then the "
+            "smallest underflow float64; make the target's values smaller, or its smallest ones 0."
+        )
     return scale
 
 

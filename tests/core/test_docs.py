@@ -1,0 +1,63 @@
+"""The pages about the paper and the targets: code blocks run, and every function and test they name exists."""
+
+import ast
+import importlib
+import re
+from functools import reduce
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+DOCS = HERE.parents[1] / "docs"
+PAGES = ["paper.md", "targets.md"]
+LATER = {"test_relax.py"}  # the softmax network has its own tests
+STATEMENTS = [
+    "Definition 5.1", "Claim 1", "Theorem 2", "Theorem 3", "Proposition 4", *(f"Lemma {i}" for i in range(5, 11)),
+    "Appendix C.1", "Appendix C.2", "Appendix C.3", "Section 5.2", "Section 5.4",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_blocks_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """All Python blocks of a page, in order, in one namespace; what is printed is what the comment below says."""
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
+    assert blocks
+    code = "\n".join(blocks)
+    exec(compile(code, page, "exec"), {})
+    for line in capsys.readouterr().out.splitlines():
+        assert f"# {line}\n" in code
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_test_named_exists(page: str) -> None:
+    """`file.py::function` and bare file names."""
+    text = (DOCS / page).read_text()
+    named = re.findall(r"`(?:tests/core/)?(test_\w+\.py)(?:::(\w+))?`", text)
+    assert named
+    for file, function in named:
+        if file in LATER:
+            continue
+        tree = ast.parse((HERE / file).read_text())
+        functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        assert not function or function in functions, f"{file}::{function}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_function_in_the_tables_exists(page: str) -> None:
+    """`module.name` in a table row is an attribute of provenformer.module."""
+    rows = [line for line in (DOCS / page).read_text().splitlines() if line.startswith("| ")]
+    for module, name in re.findall(r"`([a-z]+)\.(\w+)`", "\n".join(rows)):
+        assert reduce(getattr, name.split("."), importlib.import_module(f"provenformer.{module}"))
+
+
+def test_every_statement_of_the_paper_has_a_row() -> None:
+    """The table is complete: statement, at least one function, at least one test."""
+    rows = [line.split("|")[1:4] for line in (DOCS / "paper.md").read_text().splitlines() if line.startswith("| ")]
+    for statement in STATEMENTS:
+        found = [row for row in rows if row[0].strip().startswith((statement + ",", statement + " "))]
+        assert len(found) == 1, statement
+        assert "`" in found[0][1]
+        assert "test_" in found[0][2]
+    text = (DOCS / "paper.md").read_text()
+    assert all(f"**{i}. " in text for i in range(1, 7))
