@@ -213,7 +213,7 @@ def check_appendix_c(grid: Grid, literal: bool = False) -> Check:
 
 def _column_ids(grid: Grid, cells: Array) -> Array:
     """u.L per column in units of delta; the marker -1 (in cells) is written out."""
-    return np.einsum("d,bdn->bn", np.array(grid.id_vector, dtype=object), _with_marker(grid, cells))
+    return np.asarray(np.einsum("d,bdn->bn", np.array(grid.id_vector, dtype=object), _with_marker(grid, cells)))
 
 
 def _with_marker(grid: Grid, cells: Array) -> Array:

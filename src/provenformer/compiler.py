@@ -160,7 +160,7 @@ def _cells_for_lost_cubes(target: Target, norm_order: float, tolerance: float) -
     allowed = tolerance**norm_order / (size * volume)
 
     def too_coarse(cells: int) -> bool:
-        return float(Grid(target.token_dim, target.seq_len, cells).lost_share) > allowed
+        return bool(Grid(target.token_dim, target.seq_len, cells).lost_share > allowed)
 
     low, high = 1, 2
     while too_coarse(high):

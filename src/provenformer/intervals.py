@@ -202,7 +202,7 @@ def _sum(a: Any, axis: Any = None, keepdims: bool = False) -> Interval:
         for i in range(1, a.shape[one]):
             total = _add(total, Interval(np.take(a.lo, [i], axis=one), np.take(a.hi, [i], axis=one)))
         a = total if keepdims else Interval(total.lo.squeeze(one), total.hi.squeeze(one))
-    return a
+    return as_interval(a)
 
 
 def _mean(a: Any, axis: Any = None, dtype: None = None, out: None = None, keepdims: bool = False) -> Interval:

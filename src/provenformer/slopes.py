@@ -155,6 +155,10 @@ def _where(condition: Any, a: Interval, b: Interval) -> Interval:
     return Interval(np.where(condition, a.lo, b.lo), np.where(condition, a.hi, b.hi))
 
 
+def _negative(a: Slope) -> Slope:
+    return Slope(-a.value, -a.slope)
+
+
 def _multiply(a: Slope, b: Slope) -> Slope:
     return Slope(a.value * b.value, a.value * b.slope + a.slope * b.value)
 
@@ -187,12 +191,12 @@ def _maximum(a: Slope, b: Slope) -> Slope:
 
 
 def _minimum(a: Slope, b: Slope) -> Slope:
-    return -_maximum(-a, -b)
+    return _negative(_maximum(_negative(a), _negative(b)))
 
 
 def _clip(a: Any, a_min: Any = None, a_max: Any = None) -> Slope:
-    out = a if a_min is None else np.maximum(a, a_min)
-    return out if a_max is None else np.minimum(out, a_max)
+    out = _as_slope(a) if a_min is None else _maximum(_as_slope(a), _as_slope(a_min))
+    return out if a_max is None else _minimum(out, _as_slope(a_max))
 
 
 def _sum(a: Any, axis: Any = None, keepdims: bool = False) -> Slope:
@@ -202,7 +206,7 @@ def _sum(a: Any, axis: Any = None, keepdims: bool = False) -> Slope:
 
 def _mean(a: Any, axis: Any = None, dtype: None = None, out: None = None, keepdims: bool = False) -> Slope:
     del dtype, out
-    return _sum(a, axis, keepdims) / float(a.shape[_axis(a, axis)])
+    return _divide(_sum(a, axis, keepdims), _as_slope(float(a.shape[_axis(a, axis)])))
 
 
 def _entries(a: Slope, axis: int) -> list[Slope]:
@@ -220,7 +224,7 @@ def _largest(a: Any, axis: Any = None, keepdims: bool = False) -> Slope:
 
 
 def _smallest(a: Any, axis: Any = None, keepdims: bool = False) -> Slope:
-    return -_largest(-a, axis, keepdims)
+    return _negative(_largest(_negative(a), axis, keepdims))
 
 
 def _cumsum(a: Any, axis: Any = None) -> Slope:
@@ -276,7 +280,7 @@ _UFUNCS: dict[Any, Callable[..., Slope]] = {
     np.subtract: lambda a, b: Slope(a.value - b.value, a.slope - b.slope),
     np.multiply: _multiply,
     np.divide: _divide,
-    np.negative: lambda a: Slope(-a.value, -a.slope),
+    np.negative: _negative,
     np.positive: lambda a: a,
     np.absolute: _absolute,
     np.square: _chain(np.square, lambda x, _: 2.0 * x),
@@ -292,7 +296,7 @@ _REDUCE: dict[Any, Callable[..., Slope]] = {np.add: _sum, np.maximum: _largest, 
 _ACCUMULATE: dict[Any, Callable[..., Slope]] = {
     np.add: _cumsum,
     np.maximum: _running_largest,
-    np.minimum: lambda a, axis: -_running_largest(-a, axis),
+    np.minimum: lambda a, axis: _negative(_running_largest(_negative(a), axis)),
 }
 _FUNCTIONS: dict[Any, Callable[..., Slope]] = {
     np.sum: _sum,

@@ -203,6 +203,8 @@ def _read_tensors(path: Path) -> dict[str, FloatArray]:
     for name, value in tensors.items():
         if value.dtype != np.float64:
             raise ProvenformerError(f"{path}: {name} is {value.dtype}, not float64; save the network again.")
+        if not np.isfinite(value).all():
+            raise ProvenformerError(f"{path}: {name} has a weight that is not finite; save the network again.")
     return tensors
 
 

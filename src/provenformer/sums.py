@@ -65,7 +65,7 @@ class TokenCodes:
     def far_below(self) -> int:
         """How far below 0 a coordinate outside is sent: a power of two that makes S larger than any valid sum."""
         reach = self.largest_sum + self.seq_len * (int(self.ids.max()) + int(self.codes.max()) + 1)
-        return int(1 << (4 * reach).bit_length())
+        return int(1 << (8 * reach).bit_length())
 
     def context_ids(self, contexts: Array) -> Array:
         """The ids -c + gain * S of contexts (count, n) of token indices."""
