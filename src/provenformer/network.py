@@ -35,9 +35,9 @@ class ReluRun:
     """A run of feed-forward layers."""
 
     stage: str
-    W_1: FloatArray  # (layers, 4, d)
-    b_1: FloatArray  # (layers, 4)
-    W_2: FloatArray  # (layers, d, 4)
+    W_1: FloatArray  # (layers, r, d), r = 4 unless layers were merged
+    b_1: FloatArray  # (layers, r)
+    W_2: FloatArray  # (layers, d, r)
     b_2: FloatArray  # (layers, d)
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ FloatRun = ReluRun | SoftmaxRun
 
 @dataclass(frozen=True)
 class Network:
-    """g in T^(2,1,4), or in T_P^(2,1,4) when positions are given."""
+    """g in T^(2,1,r), or in T_P^(2,1,r) when positions are given; r = 4 unless depth was traded for width."""
 
     token_dim: int
     seq_len: int
@@ -73,7 +73,11 @@ class Network:
 
     heads = 2
     head_dim = 1
-    hidden_dim = 4
+
+    @property
+    def hidden_dim(self) -> int:
+        """r: the widest feed-forward layer; narrower ones are padded with units that are off."""
+        return max(run.W_1.shape[1] for run in self.runs if isinstance(run, ReluRun))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -99,7 +103,7 @@ class Network:
 
     @property
     def blocks(self) -> int:
-        """Blocks t^(2,1,4): an attention layer and the feed-forward layer after it share one."""
+        """Blocks t^(2,1,r): an attention layer and the feed-forward layer after it share one."""
         shared = sum(isinstance(a, SoftmaxRun) and isinstance(b, ReluRun) for a, b in pairwise(self.runs))
         return self.layers - shared
 

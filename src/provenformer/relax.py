@@ -49,6 +49,22 @@ def relax(modified: ModifiedNetwork, ramps: dict[str, Fraction], low: FloatArray
     return Network(modified.token_dim, modified.seq_len, (*runs, clip(low, high)), positions)
 
 
+def merge_layers(run: ReluRun, width: int) -> ReluRun:
+    """`width` consecutive layers as one with that many times the units; windows are disjoint, so the sums agree."""
+    layers = -(-len(run) // width)
+    spare = layers * width - len(run)
+
+    def grouped(array: FloatArray) -> FloatArray:
+        padded = np.concatenate([array, np.zeros((spare, *array.shape[1:]))]) if spare else array
+        return padded.reshape(layers, width, *array.shape[1:])
+
+    d, r = run.W_2.shape[1:]
+    W_1 = np.broadcast_to(np.tile(run.W_1[:1], (1, width, 1)), (layers, width * r, d))
+    b_1 = grouped(run.b_1).reshape(layers, width * r)
+    W_2 = grouped(run.W_2).transpose(0, 2, 1, 3).reshape(layers, d, width * r)
+    return ReluRun(run.stage, W_1, b_1, W_2, np.broadcast_to(np.zeros((1, d)), (layers, d)))
+
+
 def clip(low: FloatArray, high: FloatArray) -> ReluRun:
     """One layer per row: x + ReLU(low - x) - ReLU(x - high)."""
     d = len(low)

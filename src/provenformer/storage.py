@@ -79,7 +79,7 @@ def save(
             "token_dim": network.token_dim,
             "seq_len": network.seq_len,
             "positional": network.positions is not None,
-            "runs": [{"kind": _kind(run), "stage": run.stage, "layers": len(run)} for run in network.runs],
+            "runs": [_run_entry(run) for run in network.runs],
             "blocks": network.blocks,
             "parameters": network.parameters,
             **facts,
@@ -212,8 +212,9 @@ def _network(manifest: dict[str, Any], tensors: dict[str, FloatArray]) -> Networ
     d, n = manifest["token_dim"], manifest["seq_len"]
     runs: list[FloatRun] = []
     for i, entry in enumerate(manifest["runs"]):
+        r = entry.get("hidden_dim", 4)
         shapes = {
-            "W_1": (4, d), "b_1": (4,), "W_2": (d, 4), "b_2": (d,),
+            "W_1": (r, d), "b_1": (r,), "W_2": (d, r), "b_2": (d,),
             "W_O": (2, d), "W_V": (2, d), "W_K": (2, d), "W_Q": (2, d), "b_Q": (2,),
         }  # fmt: skip
         arrays = {}
@@ -229,6 +230,11 @@ def _network(manifest: dict[str, Any], tensors: dict[str, FloatArray]) -> Networ
     if positions is not None and positions.shape != (d, n):
         raise ProvenformerError(f"positions have shape {positions.shape}, not {(d, n)}; save the network again.")
     return Network(d, n, tuple(runs), positions)
+
+
+def _run_entry(run: FloatRun) -> dict[str, Any]:
+    entry = {"kind": _kind(run), "stage": run.stage, "layers": len(run)}
+    return entry | ({"hidden_dim": run.W_1.shape[1]} if isinstance(run, ReluRun) else {})
 
 
 def _kind(run: FloatRun) -> str:

@@ -155,7 +155,7 @@ def _combine(
 def _clip_range(runs: Sequence[Any]) -> tuple[FloatArray, FloatArray]:
     """The last d layers must be x + ReLU(low - x) - ReLU(x - high), one per row, with 0 in [low, high]."""
     last = runs[-1]
-    if not isinstance(last, ReluRun) or len(last) != last.W_2.shape[1]:
+    if not isinstance(last, ReluRun) or last.W_2.shape[1:] != (len(last), 4):
         raise Rejected("the last run is not one clipping layer per row")
     d = len(last)
     low, high = np.zeros(d), np.zeros(d)
@@ -297,7 +297,7 @@ def _map_intervals(where: _Where, run: ReluRun, i: int, row: int, low: list[Frac
     """Apply one layer to intervals of one coordinate, in place and exactly, widened by float64 rounding."""
     units = [
         (Fraction(float(run.W_1[i, u, row])), Fraction(float(run.b_1[i, u])), Fraction(float(run.W_2[i, row, u])))
-        for u in range(4)
+        for u in range(run.W_1.shape[1])
         if run.W_2[i, row, u] != 0.0
     ]
     shift = Fraction(float(run.b_2[i, row]))
@@ -573,7 +573,7 @@ def _layer_image(
     """
     units = [
         (Fraction(float(run.W_1[i, u, row])), Fraction(float(run.b_1[i, u])), Fraction(float(run.W_2[i, row, u])))
-        for u in range(4)
+        for u in range(run.W_1.shape[1])
         if run.W_2[i, row, u] != 0.0 and run.W_1[i, u, row] != 0.0
     ]
     shift = Fraction(float(run.b_2[i, row]))

@@ -25,9 +25,9 @@ class TransformerBlocks(nn.Module):
     W_K: Tensor
     W_Q: Tensor
     b_Q: Tensor  # (blocks, 2)
-    W_1: Tensor  # (blocks, 4, d)
-    b_1: Tensor  # (blocks, 4)
-    W_2: Tensor  # (blocks, d, 4)
+    W_1: Tensor  # (blocks, r, d), r = 4 unless depth was traded for width
+    b_1: Tensor  # (blocks, r)
+    W_2: Tensor  # (blocks, d, r)
     b_2: Tensor  # (blocks, d)
 
     def __init__(self, network: Network) -> None:
@@ -63,10 +63,10 @@ class TransformerBlocks(nn.Module):
 
 def block_weights(network: Network) -> dict[str, FloatArray]:
     """The weights of every block, (blocks, ...): an attention layer shares its block with a feed-forward layer after it."""
-    d, blocks = network.token_dim, network.blocks
+    d, r, blocks = network.token_dim, network.hidden_dim, network.blocks
     shapes = {
         "W_O": (2, d), "W_V": (2, d), "W_K": (2, d), "W_Q": (2, d), "b_Q": (2,),
-        "W_1": (4, d), "b_1": (4,), "W_2": (d, 4), "b_2": (d,),
+        "W_1": (r, d), "b_1": (r,), "W_2": (d, r), "b_2": (d,),
     }  # fmt: skip
     weights = {name: np.zeros((blocks, *shape)) for name, shape in shapes.items()}
     at = 0
@@ -75,8 +75,8 @@ def block_weights(network: Network) -> dict[str, FloatArray]:
         if isinstance(run, ReluRun) and isinstance(previous, SoftmaxRun):
             at -= 1  # the first feed-forward layer joins the last attention layer
         for name, value in vars(run).items():
-            if name in weights:
-                weights[name][at : at + len(run)] = value
+            if name in weights:  # narrower layers leave the other units at 0
+                weights[name][(slice(at, at + len(run)), *(slice(size) for size in value.shape[1:]))] = value
         at += len(run)
         previous = run
     return weights
