@@ -25,10 +25,11 @@ from provenformer.integrals import CONFIDENCE, Cells, IntegralBound, Kind, bound
 from provenformer.piecewise import PiecewiseConstant
 from provenformer.targets import FloatArray, Target
 
-Domain = Literal["box", "space"]
+Domain = Literal["box", "space", "data"]
 ROUND = 2.0**-53
 # Largest id that float64 still separates from its neighbours by 1/8, so that windows, ramps and sums are exact.
 ID_BITS_LIMIT = 49
+CHECKER_ROOM = 2.0**-20  # verification.py bounds the same things by other formulas; its last digits may differ
 RAMP_SHARE = 0.05  # how much of the piecewise error the ramps may cost
 RAMP_BITS = (10, 40)  # ramps are between 2^-10 and 2^-40 of a cell
 
@@ -40,7 +41,7 @@ class Certificate:
     bound: float
     terms: dict[str, float]
     kind: Kind
-    norm_order: float
+    norm_order: float | None  # None: the largest entry (finite data)
     domain: Domain
     basis: str  # one sentence: what is proved and what is taken on trust
     ramp: float  # width of the quantiser's ramps, in cells
@@ -98,7 +99,8 @@ def certify(
     whole = entries ** (1 / p) * box_volume(target) ** (1 / p)  # an entry-wise error e costs at most e * whole
     rounding = rounding_error(budget, flat, grid.seq_len) * whole
     softmax = budget.softmax * whole
-    worst = np.maximum(np.maximum(high, 0.0) - clip_low, clip_high - np.minimum(low, 0.0))
+    # Executed on huge numbers, the clip rounds its ends to a coarse grid through 0: at most twice as far from 0.
+    worst = np.maximum(np.maximum(high, 0.0) - 2 * clip_low, 2 * clip_high - np.minimum(low, 0.0))
     aim = RAMP_SHARE * (tolerance if tolerance is not None else (piece**p + gone**p) ** (1 / p))
 
     def ramp_term(bits: int) -> float:
@@ -108,7 +110,7 @@ def certify(
     bits = next((b for b in range(RAMP_BITS[0], most) if ramp_term(b) <= aim), most)
     ramps = ramp_term(bits)
     good = (piece**p + gone**p) ** (1 / p) + softmax + rounding
-    bound = (good**p + ramps**p) ** (1 / p) * (1 + 2.0**-40)
+    bound = (good**p + ramps**p) ** (1 / p) * (1 + CHECKER_ROOM)
     terms = {"piecewise": piece, "lost cubes": gone, "ramps": ramps, "softmax": softmax, "rounding": rounding}
     details = {
         "estimate": (kept_bound.estimate + lost_bound.estimate) ** (1 / p),
@@ -146,12 +148,12 @@ def box_volume(target: Target) -> float:
 def edge_rounding(target: Target, cells_per_axis: int, seq_len: int) -> float:
     """How far (in cells) float64 may move a coordinate on its way to cell units: positions, shift and scaling.
 
-    Five rounded operations on numbers no larger than `size`; eight units of rounding cover them.
+    Five rounded operations on numbers no larger than `size`; 32 units of rounding cover them.
     """
     width = target.high - target.low
     ends = np.maximum(np.abs(target.low), np.abs(target.high)) + seq_len * width
     size = float(((ends + 1) * (1 + cells_per_axis / width)).max())
-    return 8 * ROUND * (size + seq_len * cells_per_axis)
+    return 32 * ROUND * (size + seq_len * cells_per_axis)
 
 
 def ramp_cost(
@@ -174,11 +176,12 @@ def rounding_error(budget: Budget, values: FloatArray, seq_len: int) -> float:
     """An entry-wise bound on |executed output - A| for good inputs, for any order of the sums.
 
     An id is a whole number below 2^49, wrong by at most attention_rounding * id. Its own bump adds w/ramp (h_1 - h_2) with
-    w = A - id rounded and h_1, h_2 <= 1: five rounded terms of size at most 4 |w|; every other bump adds exact zeros.
+    w = A - id rounded and h_1, h_2 <= 1: a handful of rounded terms of size at most 4 |w|, of which 64 units of rounding
+    take care generously; every other bump adds exact zeros.
     """
     largest = float(np.abs(values).max(initial=0.0))
     size = float(budget.id_high) + largest / budget.output_scale
-    inner = size * (budget.attention_rounding + 32 * ROUND)
+    inner = size * (budget.attention_rounding + 64 * ROUND)
     return budget.output_scale * inner + 8 * ROUND * largest * (1 + 1 / seq_len)
 
 

@@ -213,7 +213,7 @@ def check_appendix_c(grid: Grid, literal: bool = False) -> Check:
 
 def _column_ids(grid: Grid, cells: Array) -> Array:
     """u.L per column in units of delta; the marker -1 (in cells) is written out."""
-    return np.einsum("d,bdn->bn", np.array(grid.id_vector, dtype=object), _with_marker(grid, cells))
+    return np.asarray(np.einsum("d,bdn->bn", np.array(grid.id_vector, dtype=object), _with_marker(grid, cells)))
 
 
 def _with_marker(grid: Grid, cells: Array) -> Array:
@@ -235,5 +235,4 @@ def _run_exact(grid: Grid, runs: Sequence[Run], num: Array, den: int) -> list[St
 
 def _in_cells(step: Step, grid: Grid) -> Array:
     """The state in units of delta, as integers."""
-    out: Array = step.num * grid.cells_per_axis // step.den
-    return out
+    return np.asarray(step.num * grid.cells_per_axis // step.den)

@@ -1,17 +1,224 @@
 """The command line: `provenformer COMMAND`. Each command is a thin wrapper around one public function."""
 
+from __future__ import annotations
+
+import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
+from rich.console import Console
+from rich.table import Table
 
+import provenformer as pf
+from provenformer import demo as demonstration
+from provenformer import targets
 from provenformer.errors import ProvenformerError
+from provenformer.planning import Construction
+from provenformer.storage import import_function
+from provenformer.summary import certificate_text, number, plan_table, trace_table
+from provenformer.targets import FloatArray, Target
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+console = Console()
+errors = Console(stderr=True)
+
+TargetName = Annotated[str, typer.Argument(help="A built-in target (see `targets`), or module:function.")]
+TokenDim = Annotated[int, typer.Option("--token-dim", "-d", help="Numbers per token.")]
+SeqLen = Annotated[int, typer.Option("--seq-len", "-n", help="Tokens per sequence.")]
+Cells = Annotated[int, typer.Option("--cells", "-N", help="Cells per axis, 1/delta.")]
+How = Annotated[str, typer.Option("--construction", help="sum (ours) or paper.")]
+Norm = Annotated[float, typer.Option("--norm", "-p", help="Norm order p in [1, inf).")]
+Support = Annotated[str, typer.Option("--support", help="The box, LOW,HIGH.")]
+Positional = Annotated[bool, typer.Option("--positional", help="A function of your own that is not equivariant.")]
+Lipschitz = Annotated[float | None, typer.Option("--lipschitz", help="A Lipschitz constant you claim.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Folder = Annotated[Path, typer.Argument(help="A folder written by `compile` or `memorize`.")]
+Sequences = Annotated[
+    str, typer.Option("--input", "-i", help="Sequences: a .json or .npy file, '-' for JSON on standard input.")
+]
 
 
 @app.callback()
 def _root() -> None:
     """Construct Transformers that provably approximate a function."""
+
+
+@app.command()
+def demo() -> None:
+    """Compile a built-in target both ways, measure, and show one sequence on its way through the network."""
+    demonstration.run(console)
+
+
+@app.command("targets")
+def list_targets(as_json: AsJson = False) -> None:
+    """The built-in targets."""
+    rows = [(name, targets.get(name), targets.describe(name)) for name in targets.names()]
+    if as_json:
+        _print_json(
+            [{"name": a, "equivariant": t.equivariant, "lipschitz": t.lipschitz, "formula": f} for a, t, f in rows]
+        )
+        return
+    table = Table("name", "theorem", "Lipschitz (n=3)", "formula", box=None)
+    for name, target, formula in rows:
+        theorem = "2 (equivariant)" if target.equivariant else "3 (positions)"
+        table.add_row(name, theorem, f"{target.lipschitz:.3g}", formula)
+    console.print(table)
+
+
+@app.command()
+def plan(
+    token_dim: TokenDim = 1,
+    seq_len: SeqLen = 3,
+    cells: Cells = 8,
+    construction: How = "sum",
+    positional: Positional = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sizes of a network, exactly and at once, without building it."""
+    sizes = pf.plan(token_dim, seq_len, cells, _construction(construction), positional)
+    if as_json:
+        _print_json(sizes.to_json())
+    else:
+        console.print(plan_table(sizes))
+
+
+@app.command("compile")
+def compile_target(
+    target: TargetName,
+    token_dim: TokenDim = 1,
+    seq_len: SeqLen = 3,
+    tolerance: Annotated[float | None, typer.Option(help="The distance you can accept.")] = None,
+    cells: Annotated[int | None, typer.Option("--cells", "-N", help="Cells per axis instead of a tolerance.")] = None,
+    norm: Norm = 2,
+    construction: How = "sum",
+    support: Support = "0,1",
+    positional: Positional = False,
+    lipschitz: Lipschitz = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Save to this folder.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Construct a network with a certificate; save it with -o DIR."""
+    f = _target(target, token_dim, seq_len, support, positional, lipschitz)
+    with _working(f"compiling {f.name}") as say:
+        c = pf.compile(
+            f, tolerance=tolerance, cells_per_axis=cells, norm_order=norm, construction=_construction(construction),
+            progress=say,
+        )  # fmt: skip
+        if output is not None:
+            say(f"saving to {output}")
+            c.save(output)
+    if as_json:
+        _print_json(
+            {"plan": c.plan.to_json(), "certificate": c.certificate.to_json(), "folder": output and str(output)}
+        )
+        return
+    console.print(plan_table(c.plan))
+    console.print(certificate_text(c.certificate))
+    if output is not None:
+        console.print(f"saved to {output}; check it with: provenformer verify {output}")
+
+
+@app.command()
+def run(folder: Folder, inputs: Sequences = "-", as_json: AsJson = False) -> None:
+    """Run a saved network on sequences."""
+    saved = pf.load(folder)
+    x = _read_sequences(inputs)
+    with _working(f"{saved.network.layers:,} layers"):
+        y = saved.network(x)
+    _print_sequences(x, y, as_json)
+
+
+@app.command()
+def verify(folder: Folder, as_json: AsJson = False) -> None:
+    """Check a saved network independently: re-derive the bound from the weights. Exit code 1 if it does not hold."""
+    with _working(f"verifying {folder}"):
+        report = pf.verify(folder)
+    if as_json:
+        _print_json(vars(report))
+    else:
+        verdict = "[green]holds[/green]" if report else "[red]rejected[/red]"
+        console.print(f"{verdict}: {report.reason}")
+        for name, value in report.terms.items():
+            console.print(f"  {name:<10} {number(value)}")
+    raise typer.Exit(0 if report else 1)
+
+
+@app.command()
+def trace(
+    target: TargetName,
+    inputs: Sequences = "-",
+    token_dim: TokenDim = 1,
+    seq_len: SeqLen = 3,
+    cells: Cells = 4,
+    construction: How = "paper",
+    support: Support = "0,1",
+    positional: Positional = False,
+    every: Annotated[str, typer.Option(help="stage or layer.")] = "stage",
+    as_json: AsJson = False,
+) -> None:
+    """Show sequences after every stage (or layer) of the modified network, exactly."""
+    f = _target(target, token_dim, seq_len, support, positional, None)
+    x = _read_sequences(inputs)
+    c = pf.compile(f, cells_per_axis=cells, construction=_construction(construction))
+    if every not in ("stage", "layer"):
+        raise ProvenformerError(f"every='{every}' is not known; use stage or layer.")
+    moments: Literal["stage", "layer"] = "layer" if every == "layer" else "stage"
+    steps = list(c.modified.trace(x.reshape(-1, *x.shape[-2:]), every=moments))
+    if as_json:
+        exact = [[[str(v) for v in row] for row in s.values().reshape(-1, s.num.shape[-1])] for s in steps]
+        _print_json([{"stage": s.stage, "layer": s.layer, "state": e} for s, e in zip(steps, exact, strict=True)])
+        return
+    console.print(trace_table(steps))
+
+
+@app.command()
+def memorize(
+    data: Annotated[
+        Path, typer.Argument(help="An .npz or .json file with `inputs` and `outputs`, (count, d, n) each.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Save to this folder.")],
+    positional: Annotated[bool, typer.Option("--positional", help="Use positions: order matters.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """A network that reproduces given pairs of sequences."""
+    pairs = _read_pairs(data)
+    with _working("memorising"):
+        c = pf.memorize(pairs["inputs"], pairs["outputs"], positional=positional)
+        c.save(output)
+    if as_json:
+        _print_json({"layers": c.network.layers, "certificate": c.certificate.to_json(), "folder": str(output)})
+    else:
+        console.print(f"{c.network.layers:,} layers; largest error {number(c.certificate.bound)}; saved to {output}")
+
+
+@app.command()
+def distance(
+    folder: Folder,
+    norm: Norm = 2,
+    samples: Annotated[int, typer.Option(help="How many sequences to try.")] = 1 << 14,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the distance between a saved network and its target, beside the certified bound."""
+    saved = pf.load(folder)
+    f = saved.target
+    if f is None:
+        raise ProvenformerError(f"the target of {folder} has no import path; measure it from Python: distance(f, g).")
+    with _working("measuring"):
+        measured = pf.distance(
+            f, saved.network, token_dim=f.token_dim, seq_len=f.seq_len, norm_order=norm, support=f.support,
+            samples=samples, cells_per_axis=saved.manifest.get("cells_per_axis"),
+        )  # fmt: skip
+    if as_json:
+        _print_json({**vars(measured), "bound": saved.certificate.bound, "bound_norm": saved.certificate.norm_order})
+        return
+    console.print(f"d_{norm:g} = {measured.value:.6g} +- {measured.error:.2g} ({measured.samples:,} sequences)")
+    if saved.certificate.norm_order == norm:
+        console.print(f"certified: <= {number(saved.certificate.bound)} ({saved.certificate.kind})")
 
 
 def main() -> None:
@@ -21,3 +228,67 @@ def main() -> None:
     except ProvenformerError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def _target(name: str, d: int, n: int, support: str, positional: bool, lipschitz: float | None) -> Target:
+    try:
+        low, high = (float(v) for v in support.split(","))
+    except ValueError as error:
+        raise ProvenformerError(f"support '{support}' is not LOW,HIGH; for example --support -1,1.") from error
+    if ":" not in name:
+        return targets.get(name, d, n, (low, high))
+    sys.path.insert(0, "")  # functions in the current folder, as `python -m` finds them
+    return Target(import_function(name), d, n, not positional, lipschitz, (low, high), name)
+
+
+def _construction(name: str) -> Construction:
+    from provenformer.planning import CONSTRUCTIONS, require_construction
+
+    require_construction(name)
+    return next(c for c in CONSTRUCTIONS if c == name)
+
+
+def _read_sequences(source: str) -> FloatArray:
+    try:
+        if source.endswith(".npy"):
+            x = np.load(source, allow_pickle=False)
+        else:
+            x = np.array(json.loads(sys.stdin.read() if source == "-" else Path(source).read_text()), dtype=np.float64)
+    except (OSError, ValueError, TypeError) as error:
+        raise ProvenformerError(
+            f"cannot read sequences from '{source}' ({error}); give JSON or .npy (..., d, n)."
+        ) from error
+    if x.ndim < 2:
+        raise ProvenformerError(
+            f"sequences have shape {x.shape}; give (..., token_dim, seq_len), one token per column."
+        )
+    return np.asarray(x, dtype=np.float64)
+
+
+def _read_pairs(path: Path) -> dict[str, Any]:
+    try:
+        data: Any = np.load(path, allow_pickle=False) if path.suffix == ".npz" else json.loads(path.read_text())
+        return {name: data[name] for name in ("inputs", "outputs")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ProvenformerError(f"cannot read inputs and outputs from {path} ({error}); give .npz or .json.") from error
+
+
+def _print_sequences(x: FloatArray, y: FloatArray, as_json: bool) -> None:
+    if as_json:
+        _print_json(y.tolist())
+        return
+    table = Table("input", "output", box=None)
+    for a, b in zip(x.reshape(-1, *x.shape[-2:]), y.reshape(-1, *y.shape[-2:]), strict=True):
+        table.add_row(*(np.array2string(v, precision=5, suppress_small=True) for v in (a, b)))
+    console.print(table)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1))
+
+
+@contextmanager
+def _working(what: str) -> Iterator[Any]:
+    """A spinner with what is being done, on standard error; nothing when that is not a terminal."""
+    with errors.status(what) as status:
+        yield lambda message: status.update(f"{what}: {message}")

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +24,11 @@ from provenformer.network import Network
 from provenformer.piecewise import PiecewiseConstant
 from provenformer.planning import LAYER_LIMIT, Construction, Plan, context_kind, plan, require_construction
 from provenformer.relax import relax
+from provenformer.storage import save, target_spec
 from provenformer.targets import Target
+
+if TYPE_CHECKING:
+    from provenformer.export.torch_module import TransformerBlocks
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,21 @@ class Compiled:
     def grid(self) -> Grid:
         return self.plan.grid
 
+    def to_torch(self) -> TransformerBlocks:
+        """The network as a torch module (see export/torch_module.py)."""
+        return self.network.to_torch()
 
-def compile(  # noqa: A001  (the name the field uses)
+    def save(self, path: str | Path) -> None:
+        """Write network, certificate and manifest to a folder (see storage.py)."""
+        facts = {
+            "construction": self.construction,
+            "cells_per_axis": self.grid.cells_per_axis,
+            "target": target_spec(self.target),
+        }
+        save(path, self.network, self.certificate, facts)
+
+
+def compile(
     target: Target,
     *,
     tolerance: float | None = None,
@@ -52,10 +71,12 @@ def compile(  # noqa: A001  (the name the field uses)
     construction: Construction = "sum",
     kind: Kind | None = None,
     max_layers: int = LAYER_LIMIT,
+    progress: Callable[[str], object] = lambda _: None,
 ) -> Compiled:
     """A network g with a certificate that d_p(target, g) <= tolerance, as small as certifies; or on a given grid.
 
     Give `tolerance` or `cells_per_axis`. `kind` asks for a kind of certificate; by default the strongest possible.
+    `progress` is told in a few words what is being done.
     """
     require_construction(construction)
     require_norm_order(norm_order)
@@ -68,6 +89,7 @@ def compile(  # noqa: A001  (the name the field uses)
     def attempt(cells: int) -> Draft:
         sizes = plan_for(target, cells, construction)
         sizes.require_buildable(max_layers)
+        progress(f"{cells} cells per axis, {sizes.layers:,} layers")
         require_float64(sizes.id_bits)
         piecewise = PiecewiseConstant.of(target, sizes.grid, context_kind(construction, sizes.positional))
         build = sum_network if construction == "sum" else paper_network
@@ -82,10 +104,8 @@ def compile(  # noqa: A001  (the name the field uses)
     certificate = draft.certificate
     in_cells = draft.modified if construction == "sum" else paper_network(draft.piecewise, in_cells=True)[0]
     clip_low, clip_high = np.array(certificate.clip_low), np.array(certificate.clip_high)
-    network = relax(in_cells, Fraction(certificate.ramp), clip_low, clip_high)
-    return Compiled(
-        target, construction, norm_order, draft.plan, draft.piecewise, draft.modified, network, certificate
-    )
+    network = relax(in_cells, {quantize.STAGE: Fraction(certificate.ramp)}, clip_low, clip_high)
+    return Compiled(target, construction, norm_order, draft.plan, draft.piecewise, draft.modified, network, certificate)
 
 
 @dataclass(frozen=True)
@@ -132,16 +152,23 @@ def smallest_that_certifies(
 
 
 def _cells_for_lost_cubes(target: Target, norm_order: float, tolerance: float) -> int:
-    """A lower bound, up to sampling, on N for the paper's construction: half the norm of f over the lost cubes."""
+    """About the smallest N for the paper's construction: there the norm of f over the lost cubes is the tolerance."""
     size = float((np.abs(target(target.sample(4096))) ** norm_order).sum(axis=(1, 2)).mean())
     volume = float(np.prod(target.high - target.low) ** target.seq_len)
     if not target.equivariant or size == 0:
         return 2
-    allowed = (2 * tolerance) ** norm_order / (size * volume)
-    cells = 2
-    while Grid(target.token_dim, target.seq_len, cells).lost_share > allowed:
-        cells *= 2
-    return cells
+    allowed = tolerance**norm_order / (size * volume)
+
+    def too_coarse(cells: int) -> bool:
+        return bool(Grid(target.token_dim, target.seq_len, cells).lost_share > allowed)
+
+    low, high = 1, 2
+    while too_coarse(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if too_coarse(middle) else (low, middle)
+    return high
 
 
 def require_tolerance(tolerance: float | None) -> float:
@@ -211,8 +238,8 @@ def sum_network(piecewise: PiecewiseConstant) -> tuple[ModifiedNetwork, Budget]:
         values.value_bumps(e1, q, columns, scaled, Fraction(1)),
         *values.rescale_output(scaled, scale),
     ]
-    # The uniform mean: n + 4 rounded operations on numbers whose absolute values sum to the id.
-    budget = Budget(codes.id_high, scale, (grid.seq_len + 4) * ROUND, 0.0, codes.far_below)
+    # The uniform mean: n + 4 rounded operations on numbers whose absolute values sum to the id; two more for the skip.
+    budget = Budget(codes.id_high, scale, (grid.seq_len + 8) * ROUND, 0.0, codes.far_below)
     return _network(piecewise, runs), budget
 
 

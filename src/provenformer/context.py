@@ -47,12 +47,12 @@ class Sweep:
         With N + 1 it lands on 2, past every window; the digits argument of Lemma 10 holds for any gain >= N^d.
         """
         repair = self.positional and not self.literal and (self.grid.token_dim, self.grid.seq_len) == (1, 2)
-        return self.grid.column_count + int(repair)
+        return int(self.grid.column_count + repair)
 
     @cached_property
     def final_gain(self) -> int:
         """N^((n+1)d), with positions n N^((n+1)d+1)."""
-        power = self.grid.column_count ** (self.grid.seq_len + 1)
+        power = int(self.grid.column_count ** (self.grid.seq_len + 1))
         return self.grid.seq_len * power * self.grid.cells_per_axis if self.positional else power
 
     @cached_property
@@ -60,19 +60,19 @@ class Sweep:
         """t_l: no entry of q is below it (without positions the paper's delta^(-2nd+1) (K - 1))."""
         k, n = self.grid.column_count, self.grid.seq_len
         if not self.positional:
-            return k ** (2 * n) * (k - 1)
+            return int(k ** (2 * n) * (k - 1))
         # Smallest s_n: the digits argument gives s_n >= (gain^n - gain^(n-1)) (l_n - l_1), as in Lemma 10.
         closest = self.column_offsets[-1] - (k - 1)
-        return self.final_gain * (self.gain**n - self.gain ** (n - 1)) * closest
+        return int(self.final_gain * (self.gain**n - self.gain ** (n - 1)) * closest)
 
     @cached_property
     def id_high(self) -> int:
         """t_r: every entry of q is below it (without positions the paper's delta^(-(2n+1)d+1) (K - 1))."""
         k, n = self.grid.column_count, self.grid.seq_len
         if not self.positional:
-            return k ** (2 * n + 1) * (k - 1)
+            return int(k ** (2 * n + 1) * (k - 1))
         top = self.column_offsets[-1] + k - 1
-        return (self.final_gain + 1) * ((self.gain**n + 1) * top) + 1
+        return int((self.final_gain + 1) * ((self.gain**n + 1) * top) + 1)
 
     @cached_property
     def entry_bound(self) -> int:
@@ -82,7 +82,7 @@ class Sweep:
         by at most 1 + 2 gain; the last layer by 1 + final_gain. Entries outside the first row do not change.
         """
         start = -marker(self.grid) * self.grid.cells_per_axis * sum(self.grid.id_vector)
-        return start * (1 + 2 * self.gain) ** self.grid.seq_len * (1 + self.final_gain) + start
+        return int(start * (1 + 2 * self.gain) ** self.grid.seq_len * (1 + self.final_gain) + start)
 
     @property
     def id_bits(self) -> int:
@@ -104,7 +104,7 @@ class Sweep:
     def context_ids(self, ids: Array) -> Array:
         """q_1 .. q_n, from increasing ids (count, n)."""
         shifted = self.shifted(ids)
-        return shifted + self.final_gain * shifted[:, -1:]
+        return np.asarray(shifted + self.final_gain * shifted[:, -1:])
 
     def layers(self, unit_width: Fraction) -> list[Attention]:
         """The sweep (two heads) and the final shift (one head, the second switched off by W_O = 0)."""

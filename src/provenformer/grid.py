@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain, combinations, combinations_with_replacement, product
+from itertools import chain, combinations, combinations_with_replacement, pairwise, product
 from math import comb, prod
 from typing import Literal
 
@@ -56,7 +56,7 @@ class Grid:
     @cached_property
     def column_count(self) -> int:
         """K = N^d, the number of tokens on the grid."""
-        return self.cells_per_axis**self.token_dim
+        return int(self.cells_per_axis**self.token_dim)
 
     @cached_property
     def id_vector(self) -> tuple[int, ...]:
@@ -70,13 +70,13 @@ class Grid:
     def count(self, kind: ContextKind) -> int:
         """How many contexts there are."""
         k, n = self.column_count, self.seq_len
-        return {"sets": comb(k, n), "multisets": comb(k + n - 1, n), "sequences": k**n}[kind]
+        return {"sets": comb(k, n), "multisets": comb(k + n - 1, n), "sequences": int(k**n)}[kind]
 
     def column_layers(self, kind: ContextKind) -> int:
         """How many different (context, token) pairs there are: one value layer each."""
         k, n = self.column_count, self.seq_len
         # A multiset with a marked element is that element and a multiset of n - 1 others.
-        pairs = {"sets": n * comb(k, n), "multisets": k * comb(k + n - 2, n - 1), "sequences": n * k**n}
+        pairs = {"sets": n * comb(k, n), "multisets": k * comb(k + n - 2, n - 1), "sequences": int(n * k**n)}
         return pairs[kind]
 
     @property
@@ -129,9 +129,7 @@ class Grid:
 
     def _require_context(self, ids: tuple[int, ...], kind: ContextKind) -> None:
         k, n = self.column_count, self.seq_len
-        ordered = kind == "sequences" or all(
-            a < b if kind == "sets" else a <= b for a, b in zip(ids, ids[1:], strict=False)
-        )
+        ordered = kind == "sequences" or all(a < b if kind == "sets" else a <= b for a, b in pairwise(ids))
         if len(ids) != n or not ordered or not all(0 <= i < k for i in ids):
             rule = {"sets": "increasing", "multisets": "non-decreasing", "sequences": "arbitrary"}[kind]
             raise ProvenformerError(f"context {ids} is not {n} {rule} ids in 0..{k - 1}; sort it or check the ids.")

@@ -178,7 +178,9 @@ def _power(a: Interval, exponent: Any) -> Interval:
     return _square(half) if exponent % 2 == 0 else _multiply(_square(half), a)
 
 
-def _monotone(function: Callable[[FloatArray], FloatArray], low_limit: float = -np.inf) -> Callable[[Interval], Interval]:
+def _monotone(
+    function: Callable[[FloatArray], FloatArray], low_limit: float = -np.inf
+) -> Callable[[Interval], Interval]:
     """An increasing function that numpy computes to within four units in the last place."""
 
     def apply(a: Interval) -> Interval:
@@ -200,7 +202,7 @@ def _sum(a: Any, axis: Any = None, keepdims: bool = False) -> Interval:
         for i in range(1, a.shape[one]):
             total = _add(total, Interval(np.take(a.lo, [i], axis=one), np.take(a.hi, [i], axis=one)))
         a = total if keepdims else Interval(total.lo.squeeze(one), total.hi.squeeze(one))
-    return a
+    return as_interval(a)
 
 
 def _mean(a: Any, axis: Any = None, dtype: None = None, out: None = None, keepdims: bool = False) -> Interval:
@@ -211,8 +213,7 @@ def _mean(a: Any, axis: Any = None, dtype: None = None, out: None = None, keepdi
 
 
 def _cumsum(a: Any, axis: int = -1) -> Interval:
-    parts = [as_interval(a)[..., :0]] if axis is None else []
-    if parts or axis % a.ndim != a.ndim - 1:
+    if axis is None or axis % a.ndim != a.ndim - 1:
         raise TypeError("cumsum on intervals is available along the last axis only")
     total, out = a[..., :1], [a[..., :1]]
     for j in range(1, a.shape[-1]):

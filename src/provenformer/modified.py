@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import gcd, lcm
 from typing import Any, Literal
 
@@ -237,13 +237,13 @@ def hardmax(scores: Array) -> Array:
     """Column-wise one-hot of the arg max, 1/k on a k-way tie, as Fractions (the paper's sigma_H), axis -2."""
     best = scores == scores.max(axis=-2, keepdims=True)
     ties = best.sum(axis=-2, keepdims=True)
-    return np.where(best, np.frompyfunc(lambda k: Fraction(1, int(k)), 1, 1)(ties), Fraction(0))
+    share: Array = np.frompyfunc(lambda k: Fraction(1, int(k)), 1, 1)(ties)
+    return np.asarray(best * share)
 
 
 def count_blocks(runs: tuple[Any, ...]) -> int:
     """Blocks of a sequence of runs: an attention layer and the feed-forward layer after it share one block."""
-    pairs = zip(runs, runs[1:], strict=False)
-    shared = sum(isinstance(a, Attention) and isinstance(b, FeedForward) for a, b in pairs)
+    shared = sum(isinstance(a, Attention) and isinstance(b, FeedForward) for a, b in pairwise(runs))
     return sum(len(run) for run in runs) - shared
 
 
@@ -367,7 +367,7 @@ def _mean_of_attended(keys: Array, queries: Array, values: Array, ties: int) -> 
 
     def mean_where(chosen: Array) -> Array:
         total = np.where(chosen, values, 0).sum(axis=-1, keepdims=True)
-        return total * (ties // chosen.sum(axis=-1, keepdims=True))
+        return np.asarray(total * (ties // chosen.sum(axis=-1, keepdims=True)))
 
     largest = mean_where(keys == keys.max(axis=-1, keepdims=True))
     smallest = mean_where(keys == keys.min(axis=-1, keepdims=True))

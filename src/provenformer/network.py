@@ -15,12 +15,19 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from provenformer.errors import ProvenformerError
 from provenformer.modified import block_parameters
 from provenformer.targets import FloatArray, require_sequences
+
+if TYPE_CHECKING:
+    from provenformer.export.torch_module import TransformerBlocks
+
+
+SMALL_JOB = 1 << 20  # layers times numbers: below this the reference is as fast as loading the compiled engine
 
 
 @dataclass(frozen=True)
@@ -116,10 +123,23 @@ class Network:
         run, i = self.runs[at], index - (self._ends[at] - len(self.runs[at]))
         return {name: value[i] for name, value in vars(run).items() if isinstance(value, np.ndarray)}
 
+    def to_torch(self) -> TransformerBlocks:
+        """A torch module of genuine blocks, float64. Needs the extra `torch`."""
+        try:
+            from provenformer.export.torch_module import TransformerBlocks
+        except ImportError as error:
+            raise ProvenformerError("to_torch() needs PyTorch; pip install 'provenformer[torch]'.") from error
+        return TransformerBlocks(self)
+
     def __call__(self, x: FloatArray) -> FloatArray:
         """g(x) for x of shape (..., d, n), layer by layer in float64."""
         x = require_sequences(x, self.token_dim, self.seq_len)
-        return evaluate(self, x.reshape(-1, *x.shape[-2:])).reshape(x.shape)
+        batch = x.reshape(-1, *x.shape[-2:])
+        if self.layers * batch.size < SMALL_JOB:
+            return evaluate(self, batch).reshape(x.shape)
+        from provenformer import engine  # loading the compiler takes longer than a small job
+
+        return engine.evaluate(self, batch).reshape(x.shape)
 
 
 def evaluate(network: Network, x: FloatArray) -> FloatArray:

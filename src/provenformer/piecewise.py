@@ -89,7 +89,7 @@ class PiecewiseConstant:
         """Ids as one number in base K: increasing along `contexts`."""
         k, n = self.grid.column_count, self.grid.seq_len
         dtype = np.int64 if k**n < 2**62 else object
-        return ids.astype(dtype) @ np.array([k ** (n - 1 - j) for j in range(n)], dtype=dtype)
+        return np.asarray(ids.astype(dtype) @ np.array([k ** (n - 1 - j) for j in range(n)], dtype=dtype))
 
     @cached_property
     def _keys(self) -> np.ndarray:

@@ -50,7 +50,7 @@ class Plan:
     @property
     def residual_layers(self) -> int:
         """Lin & Jegelka (2018) on the flattened input: one residual layer per cube, O(K^n)."""
-        return self.grid.column_count**self.grid.seq_len
+        return int(self.grid.column_count**self.grid.seq_len)
 
     @property
     def residual_parameters(self) -> int:
@@ -143,7 +143,7 @@ def _sum_id_bits(grid: Grid, positional: bool) -> int:
     k, n = grid.column_count, grid.seq_len
     if positional:
         top = n + n * (k - 1) * k ** (n - 1)
-        return ((top // n + 1) * (n * (n + 1) // 2 + n * (k**n - 1))).bit_length()
+        return int((top // n + 1) * (n * (n + 1) // 2 + n * (k**n - 1))).bit_length()
     small = grid.count("multisets") <= GREEDY_LIMIT
     largest = bn_codes(k, n)[-1] if small else next_prime(k) ** n
     return (max(2, largest) * n * largest).bit_length()

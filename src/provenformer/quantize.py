@@ -32,7 +32,7 @@ def rescale(low: tuple[float, ...], high: tuple[float, ...], length: int = 1) ->
     d, runs = len(low), []
     for row in range(d):
         start, width = Fraction(low[row]), Fraction(high[row]) - Fraction(low[row])
-        if (start, width) == (0, length):
+        if start == 0 and width == length:
             continue
         phi = ThreePiece(Fraction(0), Fraction(0), (ZERO, ZERO, (length / width - 1, Fraction(0))))
         e = unit(row, d)

@@ -22,7 +22,6 @@ import numpy as np
 from provenformer.exact import ExactArray
 from provenformer.modified import ZERO, Attention, FeedForward, ModifiedNetwork, ThreePiece
 from provenformer.network import FloatRun, Network, ReluRun, SoftmaxRun
-from provenformer.quantize import STAGE as QUANTISE
 from provenformer.targets import FloatArray
 
 ID_RAMP = Fraction(1, 4)  # in units; ids are whole units apart and read half a unit off
@@ -34,17 +33,18 @@ def inverse_temperature(unit_width: Fraction = Fraction(1)) -> float:
     return float(1 << int(needed).bit_length())
 
 
-def relax(modified: ModifiedNetwork, ramp: Fraction, low: FloatArray, high: FloatArray) -> Network:
+def relax(modified: ModifiedNetwork, ramps: dict[str, Fraction], low: FloatArray, high: FloatArray) -> Network:
     """The softmax/ReLU network of a modified network that counts in cells.
 
-    `ramp` is the width of the quantiser's ramps in cells; the output is clipped to [low, high] per row.
+    `ramps` gives the width of the ramps, in cells, for stages that read inputs; stages that read ids use a quarter of a
+    unit. The output is clipped to [low, high] per row.
     """
     runs: list[FloatRun] = []
     for run in modified.runs:
         if isinstance(run, Attention):
             runs.append(_softmax(run))
         else:
-            runs.append(_relu(run, ramp if run.stage == QUANTISE else ID_RAMP))
+            runs.append(_relu(run, ramps.get(run.stage, ID_RAMP)))
     positions = None if modified.positions is None else modified.positions.to_float()
     return Network(modified.token_dim, modified.seq_len, (*runs, clip(low, high)), positions)
 
@@ -126,6 +126,4 @@ def _outer(W_2: ExactArray, coefficients: list[Fraction]) -> FloatArray:
     factors = np.array([float(c) for c in coefficients])
     if base.strides[0] == 0:
         return np.broadcast_to(base[:1, :, None] * factors, (*base.shape, len(factors)))
-    return base[:, :, None] * factors
-
-
+    return np.asarray(base[:, :, None] * factors)

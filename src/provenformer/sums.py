@@ -65,14 +65,14 @@ class TokenCodes:
     def far_below(self) -> int:
         """How far below 0 a coordinate outside is sent: a power of two that makes S larger than any valid sum."""
         reach = self.largest_sum + self.seq_len * (int(self.ids.max()) + int(self.codes.max()) + 1)
-        return int(1 << (4 * reach).bit_length())
+        return int(1 << (8 * reach).bit_length())
 
     def context_ids(self, contexts: Array) -> Array:
         """The ids -c + gain * S of contexts (count, n) of token indices."""
         dtype = integer_dtype(4 * self.id_high)
         picked = np.stack([self.codes[j % len(self.codes)][contexts[:, j]] for j in range(self.seq_len)], axis=1)
         picked = picked.astype(dtype)
-        return self.gain * picked.sum(axis=1, keepdims=True) - picked
+        return np.asarray(self.gain * picked.sum(axis=1, keepdims=True) - picked)
 
 
 def token_codes(grid: Grid, positional: bool) -> TokenCodes:
@@ -87,7 +87,7 @@ def token_codes(grid: Grid, positional: bool) -> TokenCodes:
     positions = np.arange(n)
     ids = tokens + (positions * grid.cells_per_axis * sum(grid.id_vector))[:, None]
     columns = grid.columns(tokens) + (positions * grid.cells_per_axis)[:, None, None]
-    digit = np.array([n * k**j for j in range(n)], dtype=dtype)
+    digit: Array = np.array([n * k**j for j in range(n)], dtype=dtype)
     codes = (positions + 1).astype(dtype)[:, None] + digit[:, None] * tokens.astype(dtype)
     return TokenCodes(ids, columns, codes, max(2, largest // n + 1), n)  # sums differ by multiples of n
 

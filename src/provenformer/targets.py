@@ -39,10 +39,10 @@ class Target:
     vanishes_outside: bool = False
 
     def __post_init__(self) -> None:
-        for name, low in (("token_dim", 1), ("seq_len", 2)):
+        for name, least in (("token_dim", 1), ("seq_len", 2)):
             value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < low:
-                raise ProvenformerError(f"{name}={value!r} is below the limit {low}; give an integer >= {low}.")
+            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+                raise ProvenformerError(f"{name}={value!r} is below the limit {least}; give an integer >= {least}.")
         shown = " ".join(repr(self.support).split())
         try:
             low, high = (np.broadcast_to(np.asarray(v, dtype=np.float64), (self.token_dim,)) for v in self.support)
@@ -135,17 +135,17 @@ class Target:
 def require_sequences(x: Any, token_dim: int, seq_len: int) -> FloatArray:
     """`x` as finite float64 of shape (..., token_dim, seq_len), or one clear line."""
     try:
-        x = np.asarray(x, dtype=np.float64)
+        array: FloatArray = np.asarray(x, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ProvenformerError(f"X is not an array of numbers ({error}); give shape (..., d, n).") from error
-    if x.shape[-2:] != (token_dim, seq_len):
+    if array.shape[-2:] != (token_dim, seq_len):
         raise ProvenformerError(
-            f"X has shape {x.shape}, but the last two axes must be (token_dim, seq_len) = ({token_dim}, {seq_len}); "
+            f"X has shape {array.shape}, but the last two axes must be (token_dim, seq_len) = ({token_dim}, {seq_len}); "
             "put one token in each column."
         )
-    if not np.all(np.isfinite(x)):
+    if not np.all(np.isfinite(array)):
         raise ProvenformerError("X has an entry that is not finite; give real numbers.")
-    return x
+    return array
 
 
 # The built-in targets. They use only functions that can also be evaluated on intervals, and act row by row.

@@ -131,7 +131,7 @@ class Attend:
     W_V: list[Matrix]
     W_K: list[Matrix]
     W_Q: list[Matrix]
-    b_Q: list[list[Fraction]]  # noqa: N815
+    b_Q: list[list[Fraction]]
 
 
 Layer = Feed | Attend
