@@ -118,6 +118,13 @@ def test_bn_property(make: Any, size: int, order: int) -> None:
         assert codes[-1] <= next_prime(size) ** order
 
 
+@pytest.mark.parametrize(("size", "order"), [(41, 3), (17, 4), (257, 2)])
+def test_bn_property_in_fields_beyond_one_block(size: int, order: int) -> None:
+    """More than 65,536 powers: the logarithms come from several blocks."""
+    assert next_prime(size) ** order > 2**16
+    assert is_bn(bose_chowla_codes(size, order), order)
+
+
 def test_greedy_codes_are_the_known_sequences() -> None:
     """Mian-Chowla for pairs (OEIS A005282); the first B_3 numbers (A096772)."""
     assert greedy_codes(10, 2) == (1, 2, 4, 8, 13, 21, 31, 45, 66, 81)
