@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from provenformer.codes import GREEDY_LIMIT, bn_codes, next_prime
+from provenformer.codes import bn_codes, greedy_is_cheap, next_prime
 from provenformer.context import Sweep
 from provenformer.errors import ProvenformerError
 from provenformer.grid import ContextKind, Grid
@@ -144,6 +144,5 @@ def _sum_id_bits(grid: Grid, positional: bool) -> int:
     if positional:
         top = n + n * (k - 1) * k ** (n - 1)
         return int((top // n + 1) * (n * (n + 1) // 2 + n * (k**n - 1))).bit_length()
-    small = grid.count("multisets") <= GREEDY_LIMIT
-    largest = bn_codes(k, n)[-1] if small else next_prime(k) ** n
+    largest = bn_codes(k, n)[-1] if greedy_is_cheap(k, n) else next_prime(k) ** n
     return (max(2, largest) * n * largest).bit_length()

@@ -49,20 +49,30 @@ def relax(modified: ModifiedNetwork, ramps: dict[str, Fraction], low: FloatArray
     return Network(modified.token_dim, modified.seq_len, (*runs, clip(low, high)), positions)
 
 
-def merge_layers(run: ReluRun, width: int) -> ReluRun:
-    """`width` consecutive layers as one with that many times the units; windows are disjoint, so the sums agree."""
-    layers = -(-len(run) // width)
-    spare = layers * width - len(run)
+def merge_bumps(run: ReluRun, hidden_dim: int) -> ReluRun:
+    """Value bumps, downwards, as staircases of `hidden_dim` / 2 steps: two units per bump instead of a layer of four.
 
-    def grouped(array: FloatArray) -> FloatArray:
-        padded = np.concatenate([array, np.zeros((spare, *array.shape[1:]))]) if spare else array
-        return padded.reshape(layers, width, *array.shape[1:])
-
-    d, r = run.W_2.shape[1:]
-    W_1 = np.broadcast_to(np.tile(run.W_1[:1], (1, width, 1)), (layers, width * r, d))
-    b_1 = grouped(run.b_1).reshape(layers, width * r)
-    W_2 = grouped(run.W_2).transpose(0, 2, 1, 3).reshape(layers, d, width * r)
-    return ReluRun(run.stage, W_1, b_1, W_2, np.broadcast_to(np.zeros((1, d)), (layers, d)))
+    A token above a group was finished by an earlier layer, so the last step need not come down again; within a group
+    each step adds only the difference to the step below it. That is also what keeps rounding small.
+    """
+    steps = hidden_dim // 2
+    layers, d = -(-len(run) // steps), run.W_2.shape[1]
+    start, ramp = -run.b_1[:, 0], float(run.b_1[0, 0] - run.b_1[0, 1])
+    height = run.W_2[:, :, 0] * ramp  # what a bump adds on its plateau
+    next_lower = np.zeros_like(height)
+    next_lower[:-1] = height[1:]
+    next_lower[steps - 1 :: steps] = 0.0  # the lowest step of a group starts from 0
+    rise = (height - next_lower) / ramp
+    b_1, W_2 = np.zeros((layers * steps, 2)), np.zeros((layers * steps, d, 2))
+    b_1[: len(run), 0], b_1[: len(run), 1] = -start, -(start + ramp)
+    W_2[: len(run), :, 0], W_2[: len(run), :, 1] = rise, -rise
+    return ReluRun(
+        run.stage,
+        np.broadcast_to(np.tile(run.W_1[:1, :1], (1, hidden_dim, 1)), (layers, hidden_dim, d)),
+        b_1.reshape(layers, hidden_dim),
+        W_2.reshape(layers, steps, d, 2).transpose(0, 2, 1, 3).reshape(layers, d, hidden_dim),
+        np.broadcast_to(np.zeros((1, d)), (layers, d)),
+    )
 
 
 def clip(low: FloatArray, high: FloatArray) -> ReluRun:

@@ -78,6 +78,11 @@ def verify(path: str | Path, target: Target | None = None) -> Report:
     return Report(True, claimed, derived, f"the bound {claimed:.6g} holds for these weights", terms)
 
 
+def executed_rounding(network: Network, target: Target, grid: Grid, ramp: float) -> float:
+    """How far float64, summing in any order, may be from the network's table: entry-wise, on good inputs."""
+    return _Walk(network, target, grid, ramp).outputs()[1]
+
+
 def _error_on_data(saved: Saved) -> float:
     """A memorised data set: the largest error over all pairs, by running the network."""
     inputs, outputs = saved.data.get("inputs"), saved.data.get("outputs")
