@@ -34,7 +34,7 @@ def test_every_mixer_has_a_case() -> None:
     assert OPTIONS.keys() == MIXERS.keys()
 
 
-# --- references: one sequence (tokens, dim), token by token ------------------------------------------------------------
+# --- references: one sequence (tokens, dim), token by token ---
 
 
 def glu(mixer: Mixer, x: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ def test_dynamicconv_across_blocks() -> None:
     torch.testing.assert_close(mixer(x)[1], slow_dynamicconv(mixer, x[1]))
 
 
-# --- the three ways to convolve -----------------------------------------------------------------------------------------
+# --- the three ways to convolve ---
 
 
 @pytest.mark.parametrize("taps", [1, 2, 3, 8, 33, 128, 300])
@@ -173,7 +173,7 @@ def test_gradcheck_in_float64(name: str, masked: bool) -> None:
     assert torch.autograd.gradcheck(real_output, (x, *values), fast_mode=True)
 
 
-# --- padding and lengths ------------------------------------------------------------------------------------------------
+# --- padding and lengths ---
 
 
 @every_mixer
@@ -233,7 +233,7 @@ def test_any_length_except_beyond_bproj(name: str) -> None:
             assert mixer(x).shape == x.shape
 
 
-# --- bad input: one clear line ------------------------------------------------------------------------------------------
+# --- bad input: one clear line ---
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def check_all() -> list[Claim]:
     ]
 
 
-# --- BProj: a Gaussian W_P turns a sparse difference into a dense one -------------------------------------------------
+# --- BProj: a Gaussian W_P turns a sparse difference into a dense one ---
 
 
 def bproj_spreads_one_token(tokens: int = 64, pairs: int = 1000, resolution: float = 1e-9, seed: int = 0) -> Claim:
@@ -98,7 +98,7 @@ def gaussian_bproj(tokens: int, seed: int) -> BProj:
     return mixer
 
 
-# --- SepConv: how many layers until everything is seen ----------------------------------------------------------------
+# --- SepConv: how many layers until everything is seen ---
 
 
 def layers_until_one_token_sees_all(tokens: int, taps: int) -> int:
@@ -149,7 +149,7 @@ def sepconv_needs_layers(tokens: int = 33, taps: int = 8) -> Claim:
     )
 
 
-# --- Average attention: contextual only after recoding ----------------------------------------------------------------
+# --- Average attention: contextual only after recoding ---
 
 Sequence = tuple[int, ...]
 

@@ -32,6 +32,9 @@ class MixerBertConfig(BertConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
         self.mixer_options = self.mixer_options or {}
+        if not isinstance(self.mixer_options, dict):
+            example = '{"sepconv": {"filter_length": 31}}'
+            raise ProvenformerError(f"mixer_options={self.mixer_options!r} must be a dict; for example {example}")
         self.mixers = _per_layer(self.mixers, self.num_hidden_layers)
         _check_choice("norm_position", self.norm_position, ("post", "pre"))
         _check_choice("position_init", self.position_init, ("normal", "sinusoidal"))
@@ -63,6 +66,8 @@ class MixerBertConfig(BertConfig):
 
 
 def _per_layer(mixers: Any, depth: int) -> list[str]:
+    if not isinstance(mixers, str | list | tuple):
+        raise ProvenformerError(f"mixers={mixers!r} must be a name or a list of names; for example 'sepconv'")
     names = [mixers] * depth if isinstance(mixers, str) else list(mixers)
     if len(names) != depth:
         raise ProvenformerError(
