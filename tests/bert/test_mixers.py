@@ -155,7 +155,7 @@ def test_convolution_gradients(way: object, tokens: int, taps: int) -> None:
     assert torch.autograd.gradcheck(way, (x, filters), fast_mode=tokens > BLOCK)
 
 
-# --- gradients ----------------------------------------------------------------------------------------------------------
+# --- gradients ---
 
 
 @every_mixer
