@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 BLOCK = 64  # tokens per product: long enough for full matmul speed, short enough to skip most zeros of the band
-LARGEST_MATMUL_WINDOW = 256  # tokens one product reads; from here on FFT was measured faster (docs/mixers.md)
+LARGEST_MATMUL_WINDOW = (
+    256  # tokens one product reads; beyond it FFT was measured faster: `python -m benchmarks convolution`
+)
 
 
 def taps_before(taps: int) -> int:
@@ -29,8 +31,13 @@ def skew(taps: Tensor) -> Tensor:
 
 def convolve(x: Tensor, filters: Tensor) -> Tensor:
     """x (batch, tokens, dim) with filters (groups, taps), by whichever way is faster at this size."""
-    window = min(x.shape[1], BLOCK + filters.shape[1] - 1)
-    return convolve_fft(x, filters) if window > LARGEST_MATMUL_WINDOW else convolve_toeplitz(x, filters)
+    way = convolve_fft if fft_is_faster(x.shape[1], filters.shape[1]) else convolve_toeplitz
+    return way(x, filters)
+
+
+def fft_is_faster(tokens: int, taps: int) -> bool:
+    """A product reads at most this many tokens per output; FFT does not care."""
+    return min(tokens, BLOCK + taps - 1) > LARGEST_MATMUL_WINDOW
 
 
 def convolve_toeplitz(x: Tensor, filters: Tensor) -> Tensor:
