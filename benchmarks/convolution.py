@@ -58,9 +58,12 @@ def measure(batch: int, tokens: int, dim: int, taps: int) -> dict[str, Any]:
 
 def main() -> bool:
     """Measure, print, save; True if the chosen way is nowhere much slower than the other."""
+    torch.set_num_threads(1)
     rows = [measure(*size) for size in track(SIZES, description="convolution", transient=True)]
     RESULTS.write_text(json.dumps({"about": about("convolution", SEED), "rows": rows}, indent=2) + "\n")
-    table = Table("batch, tokens, dim", "taps", *WAYS, "chosen", title="milliseconds, forward and backward")
+    table = Table(
+        "batch, tokens, dim", "taps", *WAYS, "chosen", title="CPU milliseconds on one thread, forward and backward"
+    )
     for row in rows:
         size = f"{row['batch']}, {row['tokens']}, {row['dim']}"
         table.add_row(size, str(row["taps"]), *(f"{row[name]:.1f}" for name in WAYS), row["chosen"])

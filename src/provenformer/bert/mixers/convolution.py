@@ -10,9 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 BLOCK = 64  # tokens per product: long enough for full matmul speed, short enough to skip most zeros of the band
-LARGEST_MATMUL_WINDOW = (
-    256  # tokens one product reads; beyond it FFT was measured faster: `python -m benchmarks convolution`
-)
+LARGEST_MATMUL_WINDOW = 256  # tokens per output; beyond, FFT was measured faster (`python -m benchmarks convolution`)
 
 
 def taps_before(taps: int) -> int:
