@@ -143,7 +143,9 @@ def wide_network(piecewise: PiecewiseConstant, ramp: float) -> WideNetwork:
     ids = np.stack([codes.ids[j % len(codes.ids)][piecewise.contexts[:, j]] for j in range(n)], axis=1)
     distinct, rank = np.unique(picked.sum(axis=1), return_inverse=True)
     per_rank = int(token_ids.max()) + 1
-    mix = _staircase("contextual map", channels.size, channels.sum, distinct, np.arange(len(distinct)) * per_rank, channels.id)
+    mix = _staircase(
+        "contextual map", channels.size, channels.sum, distinct, np.arange(len(distinct)) * per_rank, channels.id
+    )
     blocks.append(_with_uniform_attention(mix, n, channels))
     final, first = np.unique((ids + (rank * per_rank)[:, None]).ravel(), return_index=True)
     outputs = piecewise.values.reshape(-1, d)[first]
