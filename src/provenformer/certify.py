@@ -31,7 +31,7 @@ ROUND = 2.0**-53
 ID_BITS_LIMIT = 49
 CHECKER_ROOM = 2.0**-20  # verification.py bounds the same things by other formulas; its last digits may differ
 RAMP_SHARE = 0.05  # how much of the piecewise error the ramps may cost
-RAMP_BITS = (10, 40)  # ramps are between 2^-10 and 2^-40 of a cell
+WIDEST_RAMP = 10  # bits: no ramp is wider than 2^-10 of a cell
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class Budget:
     attention_rounding: float  # relative error of an id from attention: 0 where sums are exact
     softmax: float  # error of an output entry from softmax in place of hardmax, in real arithmetic
     far_below: int  # where a coordinate outside is sent, in cells (sum); 0 without that
+    ramp_bits: int = 40  # no ramp is narrower than 2^-ramp_bits of a cell
 
 
 def require_float64(bits: int, construction: str = "sum") -> None:
@@ -107,8 +108,8 @@ def certify(
     def ramp_term(bits: int) -> float:
         return ramp_cost(target, grid.cells_per_axis, grid.seq_len, 2.0**-bits, worst, p, domain)
 
-    most = min(RAMP_BITS[1], 50 - max(1, budget.far_below).bit_length())
-    bits = next((b for b in range(RAMP_BITS[0], most) if ramp_term(b) <= aim), most)
+    most = min(budget.ramp_bits, 50 - max(1, budget.far_below).bit_length())
+    bits = next((b for b in range(WIDEST_RAMP, most) if ramp_term(b) <= aim), most)
     ramps = ramp_term(bits)
     terms = {"piecewise": piece, "lost cubes": gone, "ramps": ramps, "softmax": softmax, "rounding": rounding}
     details = {

@@ -77,7 +77,7 @@ class Network:
     @property
     def hidden_dim(self) -> int:
         """r: the widest feed-forward layer; narrower ones are padded with units that are off."""
-        return max(run.W_1.shape[1] for run in self.runs if isinstance(run, ReluRun))
+        return max(int(run.W_1.shape[1]) for run in self.runs if isinstance(run, ReluRun))
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -27,20 +27,18 @@ from typing import Any
 
 import numpy as np
 
-from provenformer.errors import ProvenformerError
+from provenformer.errors import ProvenformerError, Rejected
 from provenformer.grid import Grid
 from provenformer.integrals import KINDS, Cells, IntegralBound, Kind, bound_integral
 from provenformer.network import Network, ReluRun, SoftmaxRun, evaluate
 from provenformer.storage import Saved, load
 from provenformer.targets import FloatArray, Target
+from provenformer.wide import WideNetwork
+from provenformer.wide_check import follow, slack_in_cells
 
 U = 2.0**-53
 SHORT_RUN = 64  # up to this many layers, a run is applied to every point
 CERTAIN = 746.0  # exp(-746) is below the smallest float64
-
-
-class Rejected(Exception):  # noqa: N818  (a verdict, not an error)
-    """A rule does not hold; the message names the layer and the property."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def _error_on_data(saved: Saved) -> float:
     inputs, outputs = saved.data.get("inputs"), saved.data.get("outputs")
     if inputs is None or outputs is None or inputs.shape != outputs.shape or inputs.ndim != 3:
         raise Rejected("the certificate is about a data set, but the folder has no inputs and outputs of one shape")
-    got = evaluate(saved.network, inputs)
+    got = saved.network(inputs) if isinstance(saved.network, WideNetwork) else evaluate(saved.network, inputs)
     if not np.isfinite(got).all():
         raise Rejected("the network gives a value that is not finite on its data")
     return float(np.abs(got - outputs).max(initial=0.0))
@@ -105,14 +103,24 @@ def _derive(saved: Saved, target: Target | None) -> tuple[float, dict[str, float
     ramp, p, kind = float(claim.ramp), float(claim.norm_order or 0.0), claim.kind
     if not (0 < ramp < 0.5 and 1 <= p < np.inf and kind in KINDS):
         raise Rejected("the certificate's ramp, norm or kind is outside its range")
-    walk = _Walk(network, target, grid, ramp)
-    table, radius = walk.outputs()
-    clip_low, clip_high = _clip_range(network.runs)
-    cells = Cells.of(grid, walk.contexts, table, positional)
-    integral = bound_integral(target, cells, p, _claimed_kind(kind))
+    if isinstance(network, WideNetwork):
+        contexts = grid.contexts("sequences" if positional else "multisets")
+        wide = follow(network, target, grid, ramp, contexts)
+        if claim.domain != "box":
+            raise Rejected("a wide network is checked over the box only")
+        table, radius, low, high = wide.values, wide.radius, wide.low, wide.high
+        share = ramp + 2 * slack_in_cells(target, grid)
+    else:
+        walk = _Walk(network, target, grid, ramp)
+        contexts, share = walk.contexts, walk.lost_share
+        table, radius = walk.outputs()
+        low, high = _clip_range(network.runs)
+        if claim.domain == "space":
+            walk.require_zero_outside()
+    integral = bound_integral(target, Cells.of(grid, contexts, table, positional), p, _claimed_kind(kind))
     if not np.isfinite(integral.upper):
         raise Rejected("the target has no finite bound on a cube")
-    return _combine(target, grid, p, integral, radius, clip_low, clip_high, walk.lost_share, claim.domain, walk)
+    return _combine(target, grid, p, integral, radius, low, high, share, claim.domain)
 
 
 def _claimed_kind(kind: str) -> Kind:
@@ -136,7 +144,6 @@ def _combine(
     clip_high: FloatArray,
     ramp_share: float,
     domain: str,
-    walk: _Walk,
 ) -> tuple[float, dict[str, float]]:
     """Good inputs: table and rounding. Inputs on a ramp: at most the clip range (doubled, see certify.py) against f."""
     volume = float(np.prod(target.high - target.low) ** grid.seq_len)
@@ -147,7 +154,6 @@ def _combine(
     if domain == "space":
         if not target.vanishes_outside:
             raise Rejected("the claim is about the whole space, but the target does not vanish outside its box")
-        walk.require_zero_outside()
         measure += (1 + 2 * ramp_share / grid.cells_per_axis) ** axes - 1
     elif domain != "box":
         raise Rejected(f"the certificate's domain '{domain}' is unknown")

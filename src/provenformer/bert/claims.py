@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from provenformer.bert.mixers import Average, BProj, Mixer, SepConv
+from provenformer.codes import greedy_codes
 from provenformer.errors import ProvenformerError
 
 
@@ -185,7 +186,7 @@ def average_is_not_contextual() -> Claim:
 def average_of_codes_is_contextual(alphabet: int = 5, tokens: int = 4) -> Claim:
     """Recoded by a B_n set the mean names the multiset (the compiler's sum construction); all sequences are tried."""
     sequences = list(itertools.product(range(alphabet), repeat=tokens))
-    codes = b_n_set(alphabet, tokens)
+    codes = list(greedy_codes(alphabet, tokens))
     plain = find_collision(Average(1), sequences, codes=list(range(alphabet)))
     recoded = find_collision(Average(1), sequences, codes=codes)
     return Claim(
@@ -194,15 +195,3 @@ def average_of_codes_is_contextual(alphabet: int = 5, tokens: int = 4) -> Claim:
         f"all {len(sequences)} sequences of {tokens} tokens out of {alphabet}: codes {codes} give "
         f"{'no collision' if recoded is None else recoded}, codes 0..{alphabet - 1} collide at {plain}",
     )
-
-
-def b_n_set(count: int, terms: int) -> list[int]:
-    """The greedy B_n set: the least codes such that all sums of `terms` of them, repetition allowed, are different."""
-    codes: list[int] = []
-    candidate = 0
-    while len(codes) < count:
-        sums = [sum(choice) for choice in itertools.combinations_with_replacement([*codes, candidate], terms)]
-        if len(set(sums)) == len(sums):
-            codes.append(candidate)
-        candidate += 1
-    return codes

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from provenformer.network import FloatRun, Network, ReluRun, SoftmaxRun
 from provenformer.targets import FloatArray
+from provenformer.wide import WideBlock, WideNetwork
 
 
 class TransformerBlocks(nn.Module):
@@ -59,6 +60,57 @@ class TransformerBlocks(nn.Module):
     def _feed_forward(self, block: int, x: Tensor) -> Tensor:
         hidden = torch.relu(self.W_1[block] @ x + self.b_1[block, :, None])
         return x + self.W_2[block] @ hidden + self.b_2[block, :, None]
+
+
+class WideBlocks(nn.Module):
+    """A wide network (wide.py) as ordinary linear layers, float64; `torch.compile` and autograd accept it."""
+
+    def __init__(self, network: WideNetwork) -> None:
+        super().__init__()
+        self.token_dim, self.seq_len, self.model_dim = network.token_dim, network.seq_len, network.model_dim
+        self.blocks = nn.ModuleList(WideTorchBlock(block) for block in network.wide_blocks)
+        positions = network.positions if network.positions is not None else np.zeros((self.token_dim, self.seq_len))
+        self.positions = nn.Parameter(torch.from_numpy(np.array(positions)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """g(X) for X of shape (..., d, n)."""
+        if x.shape[-2:] != (self.token_dim, self.seq_len):
+            raise ValueError(f"X has shape {tuple(x.shape)}, not (..., {self.token_dim}, {self.seq_len})")
+        tokens = (x.to(torch.float64) + self.positions).transpose(
+            -1, -2
+        )  # (..., n, d): tokens in rows, as nn.Linear has it
+        state = nn.functional.pad(tokens, (0, self.model_dim - self.token_dim))
+        for block in self.blocks:
+            state = block(state)
+        return state[..., -self.token_dim :].transpose(-1, -2)
+
+
+class WideTorchBlock(nn.Module):
+    """Attention with one head of size one, then a feed-forward layer, each with its skip."""
+
+    def __init__(self, block: WideBlock) -> None:
+        super().__init__()
+        self.query = _linear(block.W_Q, block.b_Q)
+        self.key = _linear(block.W_K)
+        self.value = _linear(block.W_V)
+        self.output = _linear(block.W_O)
+        self.up = _linear(block.W_1, block.b_1)
+        self.down = _linear(block.W_2, block.b_2)
+
+    def forward(self, state: Tensor) -> Tensor:
+        scores = self.query(state) @ self.key(state).transpose(-1, -2)  # (..., query, key)
+        state = state + self.output(torch.softmax(scores, dim=-1) @ self.value(state))
+        result: Tensor = state + self.down(torch.relu(self.up(state)))
+        return result
+
+
+def _linear(weight: FloatArray, bias: FloatArray | None = None) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=torch.float64)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(np.array(weight)))
+        if bias is not None:
+            layer.bias.copy_(torch.from_numpy(np.array(bias)))
+    return layer
 
 
 def block_weights(network: Network) -> dict[str, FloatArray]:
