@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-BENCHMARKS = ["convolution", "mixers"]
+BENCHMARKS = ["convolution", "engine", "mixers"]
 
 
 def main(names: list[str]) -> int:

@@ -15,6 +15,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -134,6 +135,14 @@ class Network:
         except ImportError as error:
             raise ProvenformerError("to_torch() needs PyTorch; pip install 'provenformer[torch]'.") from error
         return TransformerBlocks(self)
+
+    def to_onnx(self, path: str | Path) -> None:
+        """Write an ONNX model, float64. Needs the extra `onnx`."""
+        try:
+            from provenformer.export.onnx_model import save_onnx
+        except ImportError as error:
+            raise ProvenformerError("to_onnx() needs onnx; pip install 'provenformer[onnx]'.") from error
+        save_onnx(self, path)
 
     def __call__(self, x: FloatArray) -> FloatArray:
         """g(x) for x of shape (..., d, n), layer by layer in float64."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -111,6 +112,14 @@ class WideNetwork:
             hidden = np.maximum(block.W_1 @ state + block.b_1[:, None], 0.0)
             state = state + block.W_2 @ hidden + block.b_2[:, None]
         return state[:, -d:]
+
+    def to_onnx(self, path: str | Path) -> None:
+        """Write an ONNX model, float64. Needs the extra `onnx`."""
+        try:
+            from provenformer.export.onnx_model import save_onnx
+        except ImportError as error:
+            raise ProvenformerError("to_onnx() needs onnx; pip install 'provenformer[onnx]'.") from error
+        save_onnx(self, path)
 
     def to_torch(self) -> WideBlocks:
         """A torch module of ordinary linear layers. Needs the extra `torch`."""

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from provenformer.network import FloatRun, Network, ReluRun, SoftmaxRun
+from provenformer.export.blocks import block_weights
+from provenformer.network import Network
 from provenformer.targets import FloatArray
 from provenformer.wide import WideBlock, WideNetwork
 
@@ -111,24 +112,3 @@ def _linear(weight: FloatArray, bias: FloatArray | None = None) -> nn.Linear:
         if bias is not None:
             layer.bias.copy_(torch.from_numpy(np.array(bias)))
     return layer
-
-
-def block_weights(network: Network) -> dict[str, FloatArray]:
-    """The weights of every block, (blocks, ...): an attention layer shares its block with a feed-forward layer after it."""
-    d, r, blocks = network.token_dim, network.hidden_dim, network.blocks
-    shapes = {
-        "W_O": (2, d), "W_V": (2, d), "W_K": (2, d), "W_Q": (2, d), "b_Q": (2,),
-        "W_1": (r, d), "b_1": (r,), "W_2": (d, r), "b_2": (d,),
-    }  # fmt: skip
-    weights = {name: np.zeros((blocks, *shape)) for name, shape in shapes.items()}
-    at = 0
-    previous: FloatRun | None = None
-    for run in network.runs:
-        if isinstance(run, ReluRun) and isinstance(previous, SoftmaxRun):
-            at -= 1  # the first feed-forward layer joins the last attention layer
-        for name, value in vars(run).items():
-            if name in weights:  # narrower layers leave the other units at 0
-                weights[name][(slice(at, at + len(run)), *(slice(size) for size in value.shape[1:]))] = value
-        at += len(run)
-        previous = run
-    return weights
