@@ -21,7 +21,7 @@ import numpy as np
 
 from provenformer.errors import ProvenformerError
 from provenformer.exact import INT64_LIMIT
-from provenformer.integrals import CONFIDENCE, Cells, IntegralBound, Kind, bound_integral
+from provenformer.integrals import CONFIDENCE, Cells, IntegralBound, Kind, bound_integral, p_sum
 from provenformer.piecewise import PiecewiseConstant
 from provenformer.targets import FloatArray, Target
 
@@ -101,7 +101,7 @@ def certify(
     softmax = budget.softmax * whole
     # Executed on huge numbers, the clip rounds its ends to a coarse grid through 0: at most twice as far from 0.
     worst = np.maximum(np.maximum(high, 0.0) - 2 * clip_low, 2 * clip_high - np.minimum(low, 0.0))
-    aim = RAMP_SHARE * (tolerance if tolerance is not None else (piece**p + gone**p) ** (1 / p))
+    aim = RAMP_SHARE * (tolerance if tolerance is not None else p_sum((piece, gone), p))
 
     def ramp_term(bits: int) -> float:
         return ramp_cost(target, grid.cells_per_axis, grid.seq_len, 2.0**-bits, worst, p, domain)
@@ -109,8 +109,8 @@ def certify(
     most = min(RAMP_BITS[1], 50 - max(1, budget.far_below).bit_length())
     bits = next((b for b in range(RAMP_BITS[0], most) if ramp_term(b) <= aim), most)
     ramps = ramp_term(bits)
-    good = (piece**p + gone**p) ** (1 / p) + softmax + rounding
-    bound = (good**p + ramps**p) ** (1 / p) * (1 + CHECKER_ROOM)
+    good = p_sum((piece, gone), p) + softmax + rounding
+    bound = p_sum((good, ramps), p) * (1 + CHECKER_ROOM)
     terms = {"piecewise": piece, "lost cubes": gone, "ramps": ramps, "softmax": softmax, "rounding": rounding}
     details = {
         "estimate": (kept_bound.estimate + lost_bound.estimate) ** (1 / p),
@@ -169,7 +169,7 @@ def ramp_cost(
     measure = axes * share
     if domain == "space":
         measure += (1 + 2 * share / cells_per_axis) ** axes - 1
-    return float((box_volume(target) * measure * seq_len * (worst**p).sum()) ** (1 / p))
+    return float((box_volume(target) * measure * seq_len) ** (1 / p) * p_sum(worst, p))
 
 
 def rounding_error(budget: Budget, values: FloatArray, seq_len: int) -> float:
