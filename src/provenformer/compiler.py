@@ -96,6 +96,7 @@ def compile(
         modified, budget = build(piecewise)
         return Draft(sizes, piecewise, modified, certify(piecewise, norm_order, kind, budget, tolerance))
 
+    target.require_pointwise()
     target.require_equivariance()
     if cells_per_axis is not None:
         draft = attempt(cells_per_axis)

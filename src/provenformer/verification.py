@@ -31,7 +31,7 @@ from provenformer.errors import ProvenformerError
 from provenformer.grid import Grid
 from provenformer.growth import first_overflow
 from provenformer.integrals import KINDS, NORM_LIMIT, Cells, IntegralBound, Kind, bound_integral, p_sum
-from provenformer.network import Network, ReluRun, SoftmaxRun, evaluate
+from provenformer.network import Network, ReluRun, SoftmaxRun
 from provenformer.storage import Saved, load
 from provenformer.targets import FloatArray, Target
 
@@ -86,7 +86,7 @@ def _error_on_data(saved: Saved) -> float:
     inputs, outputs = saved.data.get("inputs"), saved.data.get("outputs")
     if inputs is None or outputs is None or inputs.shape != outputs.shape or inputs.ndim != 3:
         raise Rejected("the certificate is about a data set, but the folder has no inputs and outputs of one shape")
-    got = evaluate(saved.network, inputs)
+    got = saved.network(inputs)
     if not np.isfinite(got).all():
         raise Rejected("the network gives a value that is not finite on its data")
     return float(np.abs(got - outputs).max(initial=0.0))
@@ -96,6 +96,7 @@ def _derive(saved: Saved, target: Target | None) -> tuple[float, dict[str, float
     network, claim = saved.network, saved.certificate
     if target is None:
         raise ProvenformerError("the target of this network has no import path; pass it: verify(path, target=...).")
+    target.require_pointwise()
     target.require_equivariance()
     grid = _grid(saved, target)
     positional = network.positions is not None
