@@ -23,7 +23,7 @@ from provenformer.errors import ProvenformerError
 from provenformer.exact import INT64_LIMIT
 from provenformer.integrals import CONFIDENCE, Cells, IntegralBound, Kind, bound_integral, p_sum
 from provenformer.piecewise import PiecewiseConstant
-from provenformer.targets import FloatArray, Target
+from provenformer.targets import FloatArray, Target, is_built_in
 
 Domain = Literal["box", "space", "data"]
 ROUND = 2.0**-53
@@ -127,10 +127,11 @@ def certify(
 def split_cells(piecewise: PiecewiseConstant) -> tuple[Cells, Cells]:
     """The cubes that carry their own value, and those that the network maps to 0 (repeated tokens, paper only)."""
     grid, positional = piecewise.grid, piecewise.kind == "sequences"
-    kept = Cells.of(grid, piecewise.contexts, piecewise.values, positional)
+    trusted = is_built_in(piecewise.target)
+    kept = Cells.of(grid, piecewise.contexts, piecewise.values, positional, trusted)
     everything = grid.contexts("multisets") if piecewise.kind == "sets" else piecewise.contexts[:0]
     repeated = everything[(np.diff(everything, axis=1) == 0).any(axis=1)]
-    return kept, Cells.of(grid, repeated, np.zeros((*repeated.shape, grid.token_dim)), positional)
+    return kept, Cells.of(grid, repeated, np.zeros((*repeated.shape, grid.token_dim)), positional, trusted)
 
 
 def function_range(kept: IntegralBound, lost: IntegralBound, has_lost: bool) -> tuple[FloatArray, FloatArray]:

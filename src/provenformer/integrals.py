@@ -33,6 +33,7 @@ BOX_BUDGET = 6_000_000
 CHUNK = 1 << 16  # boxes evaluated at once
 REMAINDER = 0.1  # a box is settled when its remainder adds at most this share to its linear part
 MAX_CUTS = 8
+SEQUENCE_LIMIT = 1 << 22
 NORM_LIMIT = 64  # beyond, powers of small errors leave the float64 range; d_64 is close to the maximum anyway
 SMALLEST_VOLUME = 2.0**-100
 CONFIDENCE = 0.999
@@ -50,8 +51,11 @@ class Cells:
     multiplicity: FloatArray  # permutations of the cube; 1 with positions
 
     @classmethod
-    def of(cls, grid: Grid, ids: IntArray, values: FloatArray, positional: bool) -> Cells:
+    def of(cls, grid: Grid, ids: IntArray, values: FloatArray, positional: bool, trusted: bool = True) -> Cells:
         """`values` (count, n, d) for contexts that cover the box: all multisets, or all sequences."""
+        if not trusted and not positional:
+            ids, values = _every_order(grid, ids, values)
+            positional = True
         if positional:
             count = np.ones(len(ids))
         else:
@@ -63,6 +67,29 @@ class Cells:
 
     def __getitem__(self, part: Any) -> Cells:
         return Cells(self.grid, self.ids[part], self.values[part], self.multiplicity[part])
+
+
+def _every_order(grid: Grid, ids: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Contexts in every order of their tokens, with the values that an equivariant network has there.
+
+    Where the target's equivariance is only the user's word, its distance from the network is bounded in every order.
+    """
+    k, n = grid.column_count, grid.seq_len
+    if k**n > SEQUENCE_LIMIT:
+        raise ProvenformerError(
+            f"a bound for a function of your own needs {k**n:,} cubes (limit {SEQUENCE_LIMIT:,}); use fewer cells per axis."
+        )
+    weights = k ** np.arange(n - 1, -1, -1)
+    everything = grid.contexts("sequences")
+    order = np.argsort(everything, axis=1, kind="stable")
+    at = np.searchsorted(ids @ weights, np.take_along_axis(everything, order, axis=1) @ weights)
+    at = np.minimum(at, len(ids) - 1)
+    found = (
+        (ids[at] == np.take_along_axis(everything, order, axis=1)).all(axis=1) if len(ids) else np.zeros(len(at), bool)
+    )
+    out = np.empty((int(found.sum()), n, values.shape[2]))
+    np.put_along_axis(out, order[found][..., None], values[at[found]], axis=1)
+    return everything[found], out
 
 
 @dataclass(frozen=True)

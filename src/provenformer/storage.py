@@ -123,7 +123,7 @@ def target_spec(target: Target) -> dict[str, Any]:
         "support": [list(target.support[0]), list(target.support[1])],
         "vanishes_outside": target.vanishes_outside,
     }
-    if target.name in targets.names():
+    if targets.is_built_in(target):
         return {**spec, "source": "built-in"}
     module, qualname = getattr(target.fn, "__module__", None), getattr(target.fn, "__qualname__", "<")
     if module and "<" not in qualname and module != "__main__":
@@ -222,10 +222,10 @@ def _read_tensors(path: Path) -> dict[str, FloatArray]:
 
 def _network(manifest: dict[str, Any], tensors: dict[str, FloatArray]) -> Network:
     d, n = manifest["token_dim"], manifest["seq_len"]
-    counts = [d, n, *(entry["layers"] for entry in manifest["runs"])]
-    if not manifest["runs"] or any(isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in counts):
+    counts = [(d, 1), (n, 1), *((entry["layers"], 0) for entry in manifest["runs"])]
+    if not manifest["runs"] or any(isinstance(v, bool) or not isinstance(v, int) or v < low for v, low in counts):
         raise ProvenformerError(
-            "token_dim, seq_len and the layers of every run must be whole numbers >= 1; save again."
+            "token_dim, seq_len or the layers of a run are not whole numbers; save the network again."
         )
     names = {f"runs.{i}.{name}" for i, entry in enumerate(manifest["runs"]) for name in _FIELDS[entry["kind"]]}
     unknown = [name for name in tensors if name not in names | {"positions"} and not name.startswith("data.")]

@@ -250,6 +250,13 @@ def names() -> Sequence[str]:
     return tuple(_BUILT_IN)
 
 
+def is_built_in(target: Target) -> bool:
+    """Whether it is one of these functions, not only named like one: then its equivariance follows from the formula."""
+    fn = target.fn.args[0] if isinstance(target.fn, partial) and target.fn.args else target.fn
+    entry = _BUILT_IN.get(target.name)
+    return entry is not None and fn is entry.fn and target.equivariant == entry.equivariant
+
+
 def describe(name: str) -> str:
     """What a built-in target computes, in one line."""
     return str(_lookup(name).fn.__doc__)

@@ -33,7 +33,7 @@ from provenformer.growth import first_overflow
 from provenformer.integrals import KINDS, NORM_LIMIT, Cells, IntegralBound, Kind, bound_integral, p_sum
 from provenformer.network import Network, ReluRun, SoftmaxRun
 from provenformer.storage import Saved, load
-from provenformer.targets import FloatArray, Target
+from provenformer.targets import FloatArray, Target, is_built_in
 
 U = 2.0**-53
 TINY = 2.0**-1000  # covers what underflow can lose, however many products
@@ -111,7 +111,7 @@ def _derive(saved: Saved, target: Target | None) -> tuple[float, dict[str, float
     if not np.isfinite(table).all() or not np.isfinite(radius):
         raise Rejected("the network gives a value that is not finite")
     clip_low, clip_high = _clip_range(network.runs)
-    cells = Cells.of(grid, walk.contexts, table, positional)
+    cells = Cells.of(grid, walk.contexts, table, positional, is_built_in(target))
     integral = bound_integral(target, cells, p, _claimed_kind(kind))
     if not np.isfinite(integral.upper):
         raise Rejected("the target has no finite bound on a cube")
