@@ -2,7 +2,8 @@
 
 One run, everything in turn within each round; a ratio is the median over rounds of two times from the same round. The
 machine's limits are measured in the same rounds by loops of the same kind: a numba loop of unfused multiply-adds on
-registers (the reference is unfused too: a fused product would round differently), and one that streams an array much larger than the caches.
+registers (the reference is unfused too: a fused product would round differently), and one that streams an array much
+larger than the caches.
 """
 
 import json

@@ -21,9 +21,9 @@ import numpy as np
 
 from provenformer.errors import ProvenformerError
 from provenformer.exact import INT64_LIMIT
-from provenformer.integrals import CONFIDENCE, Cells, IntegralBound, Kind, bound_integral
+from provenformer.integrals import CONFIDENCE, Cells, IntegralBound, Kind, bound_integral, p_sum
 from provenformer.piecewise import PiecewiseConstant
-from provenformer.targets import FloatArray, Target
+from provenformer.targets import FloatArray, Target, is_built_in
 
 Domain = Literal["box", "space", "data"]
 ROUND = 2.0**-53
@@ -103,7 +103,7 @@ def certify(
     softmax = budget.softmax * whole
     # Executed on huge numbers, the clip rounds its ends to a coarse grid through 0: at most twice as far from 0.
     worst = np.maximum(np.maximum(high, 0.0) - 2 * clip_low, 2 * clip_high - np.minimum(low, 0.0))
-    aim = RAMP_SHARE * (tolerance if tolerance is not None else (piece**p + gone**p) ** (1 / p))
+    aim = RAMP_SHARE * (tolerance if tolerance is not None else p_sum((piece, gone), p))
 
     def ramp_term(bits: int) -> float:
         return ramp_cost(target, grid.cells_per_axis, grid.seq_len, 2.0**-bits, worst, p, domain)
@@ -126,8 +126,8 @@ def certify(
 
 def total(terms: dict[str, float], p: float) -> float:
     """The bound that the terms add up to: Minkowski on good inputs, p-th powers over disjoint sets of inputs."""
-    good = (terms["piecewise"] ** p + terms["lost cubes"] ** p) ** (1 / p) + terms["softmax"] + terms["rounding"]
-    return float((good**p + terms["ramps"] ** p) ** (1 / p) * (1 + CHECKER_ROOM))
+    good = p_sum((terms["piecewise"], terms["lost cubes"]), p) + terms["softmax"] + terms["rounding"]
+    return float(p_sum((good, terms["ramps"]), p) * (1 + CHECKER_ROOM))
 
 
 def with_rounding(certificate: Certificate, entry_error: float, target: Target) -> Certificate:
@@ -141,10 +141,11 @@ def with_rounding(certificate: Certificate, entry_error: float, target: Target) 
 def split_cells(piecewise: PiecewiseConstant) -> tuple[Cells, Cells]:
     """The cubes that carry their own value, and those that the network maps to 0 (repeated tokens, paper only)."""
     grid, positional = piecewise.grid, piecewise.kind == "sequences"
-    kept = Cells.of(grid, piecewise.contexts, piecewise.values, positional)
+    trusted = is_built_in(piecewise.target)
+    kept = Cells.of(grid, piecewise.contexts, piecewise.values, positional, trusted)
     everything = grid.contexts("multisets") if piecewise.kind == "sets" else piecewise.contexts[:0]
     repeated = everything[(np.diff(everything, axis=1) == 0).any(axis=1)]
-    return kept, Cells.of(grid, repeated, np.zeros((*repeated.shape, grid.token_dim)), positional)
+    return kept, Cells.of(grid, repeated, np.zeros((*repeated.shape, grid.token_dim)), positional, trusted)
 
 
 def function_range(kept: IntegralBound, lost: IntegralBound, has_lost: bool) -> tuple[FloatArray, FloatArray]:
@@ -183,7 +184,7 @@ def ramp_cost(
     measure = axes * share
     if domain == "space":
         measure += (1 + 2 * share / cells_per_axis) ** axes - 1
-    return float((box_volume(target) * measure * seq_len * (worst**p).sum()) ** (1 / p))
+    return float((box_volume(target) * measure * seq_len) ** (1 / p) * p_sum(worst, p))
 
 
 def rounding_error(budget: Budget, values: FloatArray, seq_len: int) -> float:

@@ -18,7 +18,7 @@ from provenformer.certify import ROUND, Budget, Certificate, certify, require_fl
 from provenformer.errors import ProvenformerError, Rejected
 from provenformer.exact import ExactArray
 from provenformer.grid import Grid
-from provenformer.integrals import KINDS, Kind, best_kind
+from provenformer.integrals import KINDS, NORM_LIMIT, Kind, best_kind
 from provenformer.modified import ModifiedNetwork, Run
 from provenformer.network import Network, ReluRun
 from provenformer.piecewise import PiecewiseConstant
@@ -101,6 +101,7 @@ def compile(
         modified, budget = BUILDERS[construction](piecewise)
         return Draft(sizes, piecewise, modified, certify(piecewise, norm_order, kind, budget, tolerance))
 
+    target.require_pointwise()
     target.require_equivariance()
     if cells_per_axis is not None:
         draft = attempt(cells_per_axis)
@@ -228,9 +229,11 @@ def plan_for(target: Target, cells_per_axis: int, construction: Construction) ->
 
 
 def require_norm_order(norm_order: float) -> None:
-    """p in [1, inf): the paper's distance is an integral."""
+    """p in [1, inf): the paper's distance is an integral; and float64 must hold the powers."""
     if not isinstance(norm_order, int | float | np.number) or not 1 <= norm_order < np.inf:
         raise ProvenformerError(f"norm_order={norm_order} is outside [1, inf); use a finite p >= 1.")
+    if norm_order > NORM_LIMIT:
+        raise ProvenformerError(f"norm_order={norm_order} is above the limit {NORM_LIMIT}; use a smaller p.")
 
 
 def paper_network(piecewise: PiecewiseConstant, in_cells: bool = False) -> tuple[ModifiedNetwork, Budget]:

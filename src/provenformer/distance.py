@@ -55,13 +55,15 @@ def distance(
     volume = float(np.prod(high - low) ** seq_len)
     axes = token_dim * seq_len
     per_repeat = max(1, samples // REPEATS)
-    means = []
+    off = []
     for repeat in range(REPEATS):
         unit = _points(axes, per_repeat, cells_per_axis, seed * REPEATS + repeat)
         x = low + unit.reshape(-1, token_dim, seq_len) * (high - low)
-        means.append(float((np.abs(_values(f, x) - _values(g, x)) ** norm_order).sum(axis=(1, 2)).mean()))
+        off.append(np.abs(_values(f, x) - _values(g, x)))
+    largest = max(float(v.max()) for v in off) or 1.0  # powers of numbers up to 1 do not overflow, nor all underflow
+    means = [float(((v / largest) ** norm_order).sum(axis=(1, 2)).mean()) for v in off]
     mean, spread = float(np.mean(means)), float(np.std(means, ddof=1) / REPEATS**0.5)
-    value = (mean * volume) ** (1 / norm_order)
+    value = largest * (mean * volume) ** (1 / norm_order)
     error = spread / mean / norm_order * value if mean > 0 else 0.0  # d(m^(1/p)) = m^(1/p) dm / (p m)
     return Distance(value, error, per_repeat * REPEATS)
 

@@ -53,6 +53,11 @@ class Interval:
     def __float__(self) -> float:
         raise TypeError("an interval is not a number")
 
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("a comparison of intervals can be undecided")
+
     def __len__(self) -> int:
         return len(self.lo)
 

@@ -105,7 +105,8 @@ class Network:
     @property
     def blocks(self) -> int:
         """Blocks t^(2,1,r): an attention layer and the feed-forward layer after it share one."""
-        shared = sum(isinstance(a, SoftmaxRun) and isinstance(b, ReluRun) for a, b in pairwise(self.runs))
+        runs = [run for run in self.runs if len(run)]
+        shared = sum(isinstance(a, SoftmaxRun) and isinstance(b, ReluRun) for a, b in pairwise(runs))
         return self.layers - shared
 
     @property

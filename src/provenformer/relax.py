@@ -15,6 +15,7 @@ the size of the ids; clipped it costs at most (measure of the ramps)^(1/p) * (ra
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -23,6 +24,7 @@ from provenformer.exact import ExactArray
 from provenformer.modified import ZERO, Attention, FeedForward, ModifiedNetwork, ThreePiece
 from provenformer.network import FloatRun, Network, ReluRun, SoftmaxRun
 from provenformer.targets import FloatArray
+from provenformer.values import STAGE as VALUES
 
 ID_RAMP = Fraction(1, 4)  # in units; ids are whole units apart and read half a unit off
 
@@ -44,9 +46,22 @@ def relax(modified: ModifiedNetwork, ramps: dict[str, Fraction], low: FloatArray
         if isinstance(run, Attention):
             runs.append(_softmax(run))
         else:
-            runs.append(_relu(run, ramps.get(run.stage, ID_RAMP)))
+            relaxed = _relu(run, ramps.get(run.stage, ID_RAMP))
+            runs.append(_without_fall(relaxed) if run.stage == VALUES and len(run) > 1 else relaxed)
     positions = None if modified.positions is None else modified.positions.to_float()
     return Network(modified.token_dim, modified.seq_len, (*runs, clip(low, high)), positions)
+
+
+def _without_fall(run: ReluRun) -> ReluRun:
+    """Value bumps that never come down again: their two falling units are switched off.
+
+    In a downward sweep no id lies above a window when its turn comes, so nothing changes on good inputs. On a ramp a number
+    may; then it is lowered by the step instead of collecting the rounding of four large terms that ought to cancel, layer
+    after layer. So no number grows, however many layers there are (growth.py).
+    """
+    W_2 = run.W_2.copy()
+    W_2[:, :, 2:] = 0.0
+    return replace(run, W_2=W_2)
 
 
 def merge_bumps(run: ReluRun, hidden_dim: int) -> ReluRun:

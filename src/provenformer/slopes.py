@@ -22,6 +22,16 @@ from provenformer.intervals import Interval, as_interval
 np: Any = numpy  # numpy dispatches its functions to intervals and slopes; its type stubs know only arrays
 
 
+class _Shape(tuple[int, ...]):
+    """A shape that is read from the end: from the front a slope has one axis more than the user's array."""
+
+    def __getitem__(self, index: Any) -> Any:
+        ends = (index.start, index.stop) if isinstance(index, slice) else (index,)
+        if any(end is not None and end >= 0 for end in ends):
+            raise TypeError("the first axis of a slope holds the directions; use shape[-1] and shape[-2]")
+        return super().__getitem__(index)
+
+
 class Slope:
     """A function value and its slopes in all input directions, as intervals."""
 
@@ -34,7 +44,7 @@ class Slope:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.value.shape
+        return _Shape(self.value.shape)
 
     @property
     def ndim(self) -> int:
@@ -49,12 +59,18 @@ class Slope:
     def __float__(self) -> float:
         raise TypeError("a slope is not a number")
 
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("a comparison of slopes can be undecided")
+
     def __len__(self) -> int:
         raise TypeError("the first axis of a slope holds the directions; use shape[-1] and shape[-2]")
 
     def __getitem__(self, index: Any) -> Slope:
-        first = index[0] if isinstance(index, tuple) and index else index
-        if not (first is Ellipsis or (isinstance(first, slice) and first == slice(None))):
+        parts = index if isinstance(index, tuple) else (index,)
+        # Without an ellipsis the user counts axes from the front, and a slope has one more there than the user's array.
+        if parts[0] is not Ellipsis:
             raise TypeError("the first axis of a slope holds the directions; index from the end: x[..., i]")
         return Slope(self.value[index], self.slope[index])
 
@@ -142,8 +158,8 @@ def _as_slope(value: Any) -> Slope:
 
 def _axis(a: Slope, axis: Any) -> int:
     """One axis that is the user's, counted from the end so that it fits value and slope alike."""
-    if not isinstance(axis, int | np.integer) or int(axis) % a.ndim == 0:
-        raise TypeError("slopes reduce one axis at a time, and never the first, which holds the directions")
+    if not isinstance(axis, int | np.integer) or not -a.ndim < axis < 0:
+        raise TypeError("slopes reduce one axis at a time, counted from the end, never the first (the directions)")
     return int(axis) % a.ndim - a.ndim
 
 

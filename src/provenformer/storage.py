@@ -104,6 +104,7 @@ def load(path: str | Path, check_hashes: bool = True) -> Saved:
         if check_hashes:
             _require_hashes(folder, manifest)
         raw = read_json(folder / CERTIFICATE)
+        _require_types(folder / CERTIFICATE, raw)
         certificate = Certificate(**{**raw, "clip_low": tuple(raw["clip_low"]), "clip_high": tuple(raw["clip_high"])})
         tensors = _read_tensors(folder / NETWORK)
         network = _network(manifest, tensors)
@@ -124,7 +125,7 @@ def target_spec(target: Target) -> dict[str, Any]:
         "support": [list(target.support[0]), list(target.support[1])],
         "vanishes_outside": target.vanishes_outside,
     }
-    if target.name in targets.names():
+    if targets.is_built_in(target):
         return {**spec, "source": "built-in"}
     module, qualname = getattr(target.fn, "__module__", None), getattr(target.fn, "__qualname__", "<")
     if module and "<" not in qualname and module != "__main__":
@@ -197,6 +198,17 @@ def _require_hashes(folder: Path, manifest: dict[str, Any]) -> None:
             raise ProvenformerError(f"{folder / name} was altered (its hash does not match); save the network again.")
 
 
+def _require_types(path: Path, raw: dict[str, Any]) -> None:
+    """Numbers where a certificate has numbers, words where it has words."""
+    numbers = [raw["bound"], raw["ramp"], *raw["clip_low"], *raw["clip_high"], *raw["terms"].values()]
+    numbers += [] if raw["norm_order"] is None else [raw["norm_order"]]
+    words = [raw[name] for name in ("kind", "domain", "basis")]
+    if any(isinstance(v, bool) or not isinstance(v, int | float) for v in numbers) or not all(
+        isinstance(v, str) for v in words
+    ):
+        raise ProvenformerError(f"{path} has an entry of the wrong type; save the network again.")
+
+
 def _read_tensors(path: Path) -> dict[str, FloatArray]:
     try:
         tensors = load_file(path)
@@ -254,6 +266,15 @@ def _network(manifest: dict[str, Any], tensors: dict[str, FloatArray]) -> Networ
     if "wide_blocks" in manifest:
         return _wide_network(manifest, tensors)
     d, n = manifest["token_dim"], manifest["seq_len"]
+    counts = [(d, 1), (n, 1), *((entry["layers"], 0) for entry in manifest["runs"])]
+    if not manifest["runs"] or any(isinstance(v, bool) or not isinstance(v, int) or v < low for v, low in counts):
+        raise ProvenformerError(
+            "token_dim, seq_len or the layers of a run are not whole numbers; save the network again."
+        )
+    names = {f"runs.{i}.{name}" for i, entry in enumerate(manifest["runs"]) for name in _FIELDS[entry["kind"]]}
+    unknown = [name for name in tensors if name not in names | {"positions"} and not name.startswith("data.")]
+    if unknown or ("positions" in tensors) != manifest["positional"]:
+        raise ProvenformerError(f"the file has tensors that the manifest does not name ({unknown}); save again.")
     runs: list[FloatRun] = []
     for i, entry in enumerate(manifest["runs"]):
         r = entry.get("hidden_dim", 4)

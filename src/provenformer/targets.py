@@ -112,6 +112,16 @@ class Target:
                 return x[int(np.argmax(wrong))], order
         return None
 
+    def require_pointwise(self) -> None:
+        """Raise if the result for a sequence depends on what else is in the batch (x.mean() instead of axis=-1)."""
+        x = self.sample(5, seed=3)
+        alone, together = np.concatenate([self(one[None]) for one in x]), self(x)
+        if (np.abs(alone - together) > 1e-9 * max(1.0, float(np.abs(together).max()))).any():
+            raise ProvenformerError(
+                f"target '{self.name}' mixes the sequences of a batch: f of several differs from f of each; "
+                "reduce over the last two axes only, for example axis=-1."
+            )
+
     def require_equivariance(self) -> None:
         """Raise, with the counter-example, if the target is declared equivariant and is not."""
         if self.equivariant and (found := self.equivariance_counterexample()):
@@ -243,6 +253,13 @@ _BUILT_IN: dict[str, _BuiltIn] = {
 def names() -> Sequence[str]:
     """The built-in targets: first the equivariant ones, then those that need positions."""
     return tuple(_BUILT_IN)
+
+
+def is_built_in(target: Target) -> bool:
+    """Whether it is one of these functions, not only named like one: then its equivariance follows from the formula."""
+    fn = target.fn.args[0] if isinstance(target.fn, partial) and target.fn.args else target.fn
+    entry = _BUILT_IN.get(target.name)
+    return entry is not None and fn is entry.fn and target.equivariant == entry.equivariant
 
 
 def describe(name: str) -> str:

@@ -29,15 +29,18 @@ import numpy as np
 
 from provenformer.errors import ProvenformerError, Rejected
 from provenformer.grid import Grid
-from provenformer.integrals import KINDS, Cells, IntegralBound, Kind, bound_integral
-from provenformer.network import Network, ReluRun, SoftmaxRun, evaluate
+from provenformer.growth import first_overflow
+from provenformer.integrals import KINDS, NORM_LIMIT, Cells, IntegralBound, Kind, bound_integral, p_sum
+from provenformer.network import Network, ReluRun, SoftmaxRun
 from provenformer.storage import Saved, load
-from provenformer.targets import FloatArray, Target
+from provenformer.targets import FloatArray, Target, is_built_in
 from provenformer.wide import WideNetwork
 from provenformer.wide_check import follow, slack_in_cells
 
 U = 2.0**-53
+TINY = 2.0**-1000  # covers what underflow can lose, however many products
 SHORT_RUN = 64  # up to this many layers, a run is applied to every point
+LARGEST_INPUT = 1e100  # claims over the whole space are about inputs up to this, as executed
 CERTAIN = 746.0  # exp(-746) is below the smallest float64
 
 
@@ -86,7 +89,7 @@ def _error_on_data(saved: Saved) -> float:
     inputs, outputs = saved.data.get("inputs"), saved.data.get("outputs")
     if inputs is None or outputs is None or inputs.shape != outputs.shape or inputs.ndim != 3:
         raise Rejected("the certificate is about a data set, but the folder has no inputs and outputs of one shape")
-    got = saved.network(inputs) if isinstance(saved.network, WideNetwork) else evaluate(saved.network, inputs)
+    got = saved.network(inputs)
     if not np.isfinite(got).all():
         raise Rejected("the network gives a value that is not finite on its data")
     return float(np.abs(got - outputs).max(initial=0.0))
@@ -96,12 +99,14 @@ def _derive(saved: Saved, target: Target | None) -> tuple[float, dict[str, float
     network, claim = saved.network, saved.certificate
     if target is None:
         raise ProvenformerError("the target of this network has no import path; pass it: verify(path, target=...).")
+    target.require_pointwise()
+    target.require_equivariance()
     grid = _grid(saved, target)
     positional = network.positions is not None
     if target.equivariant == positional:
         raise Rejected("positions are given exactly when the target is not equivariant")
     ramp, p, kind = float(claim.ramp), float(claim.norm_order or 0.0), claim.kind
-    if not (0 < ramp < 0.5 and 1 <= p < np.inf and kind in KINDS):
+    if not (0 < ramp < 0.5 and 1 <= p <= NORM_LIMIT and kind in KINDS):
         raise Rejected("the certificate's ramp, norm or kind is outside its range")
     if isinstance(network, WideNetwork):
         contexts = grid.contexts("sequences" if positional else "multisets")
@@ -111,16 +116,32 @@ def _derive(saved: Saved, target: Target | None) -> tuple[float, dict[str, float
         table, radius, low, high = wide.values, wide.radius, wide.low, wide.high
         share = ramp + 2 * slack_in_cells(target, grid)
     else:
+        _require_finite(network, target, claim.domain)
         walk = _Walk(network, target, grid, ramp)
         contexts, share = walk.contexts, walk.lost_share
         table, radius = walk.outputs()
         low, high = _clip_range(network.runs)
         if claim.domain == "space":
             walk.require_zero_outside()
-    integral = bound_integral(target, Cells.of(grid, contexts, table, positional), p, _claimed_kind(kind))
+    if not np.isfinite(table).all() or not np.isfinite(radius):
+        raise Rejected("the network gives a value that is not finite")
+    cells = Cells.of(grid, contexts, table, positional, is_built_in(target))
+    integral = bound_integral(target, cells, p, _claimed_kind(kind))
     if not np.isfinite(integral.upper):
         raise Rejected("the target has no finite bound on a cube")
     return _combine(target, grid, p, integral, radius, low, high, share, claim.domain)
+
+
+def _require_finite(network: Network, target: Target, domain: str) -> None:
+    """Nothing may overflow on a ramp, where only the clip bounds the output."""
+    largest = float(np.maximum(np.abs(target.low), np.abs(target.high)).max()) + 1.0
+    if network.positions is not None:
+        largest += float(np.abs(network.positions).max())
+    found = first_overflow(network, max(largest, LARGEST_INPUT) if domain == "space" else largest)
+    if found:
+        run, layer = found
+        where = _Where(run, network.runs[run].stage)
+        raise Rejected(f"{where.layer(layer)}: a number might overflow on a ramp, where the output is only clipped")
 
 
 def _claimed_kind(kind: str) -> Kind:
@@ -157,15 +178,15 @@ def _combine(
         measure += (1 + 2 * ramp_share / grid.cells_per_axis) ** axes - 1
     elif domain != "box":
         raise Rejected(f"the certificate's domain '{domain}' is unknown")
-    ramps = float((volume * measure * grid.seq_len * (worst**p).sum()) ** (1 / p))
+    ramps = float((volume * measure * grid.seq_len) ** (1 / p) * p_sum(worst, p))
     table, rounding = integral.upper ** (1 / p), radius * (axes * volume) ** (1 / p)
-    bound = ((table + rounding) ** p + ramps**p) ** (1 / p)
+    bound = p_sum((table + rounding, ramps), p)
     return float(bound), {"table": float(table), "rounding": float(rounding), "ramps": ramps}
 
 
 def _clip_range(runs: Sequence[Any]) -> tuple[FloatArray, FloatArray]:
     """The last d layers must be x + ReLU(low - x) - ReLU(x - high), one per row, with 0 in [low, high]."""
-    last = runs[-1]
+    last = runs[-1] if runs else None
     if not isinstance(last, ReluRun) or last.W_2.shape[1:] != (len(last), 4):
         raise Rejected("the last run is not one clipping layer per row")
     d = len(last)
@@ -218,6 +239,10 @@ class _Walk:
         cells, rest = self._collapse_cells()
         tokens, radius = self._tokens(cells)
         state: FloatArray | None = None
+        # Equal tokens in a sequence without positions: whatever rounding does, it does to both alike.
+        alike = self.contexts[:, :, None] == self.contexts[:, None, :]
+        if self.columns > 1:
+            alike = np.broadcast_to(np.eye(self.grid.seq_len, dtype=bool), alike.shape)
         for where, run in rest:
             if isinstance(run, ReluRun):
                 if state is None:
@@ -228,7 +253,7 @@ class _Walk:
             else:
                 if state is None:
                     state, radius = self._sequences(tokens, radius)
-                state, radius = _attend(where, run, state, radius)
+                state, radius = _attend(where, run, state, radius, alike)
         if state is None:
             raise Rejected("the network has no attention layer, so it cannot tell contexts apart")
         return state, float(radius.max(initial=0.0))
@@ -281,7 +306,11 @@ class _Walk:
 
     def require_zero_outside(self) -> None:
         """A sequence with a coordinate outside the box (by more than a ramp) must give 0, whatever the rest is."""
+        if self.network.positions is not None:
+            raise Rejected("claims over the whole space are not derived for networks with positions")
         _, rest = self._collapse_cells()
+        if len(rest) < 3 + self.grid.token_dim:
+            raise Rejected("the network has too few runs to send tokens from outside to 0")
         first = rest[0][0].run
         rows = [_coordinate_range(self, row, self.network.runs[:first]) for row in range(self.grid.token_dim)]
         reads = _require_lowering(rest, rows)
@@ -289,6 +318,8 @@ class _Walk:
         after = _require_zeroing(rest, rows, floor)
         zero = np.zeros((1, self.grid.token_dim))
         for where, run in after:
+            if not isinstance(run, ReluRun):
+                raise Rejected(f"run {where.run} ({where.stage}): attention after tokens from outside became 0")
             zero, radius = _feed_points(where, run, zero, np.zeros(zero.shape))
             if zero.any() or radius.any():
                 raise Rejected(f"run {where.run} ({where.stage}): a zero column does not stay exactly 0")
@@ -321,15 +352,16 @@ def _map_intervals(where: _Where, run: ReluRun, i: int, row: int, low: list[Frac
                 continue
             if min(at_a, at_b) < 0:
                 raise Rejected(f"{where.layer(i)}: a break lies inside cell {k}, outside its ramp")
-            active.append((weight, bias, out, max(at_a, at_b)))
+            size = abs(weight) * max(abs(a), abs(b)) + abs(bias)  # rounding is relative to this, not to the sum
+            active.append((weight, bias, out, max(at_a, at_b), size))
         if not active and not shift:
             continue
-        slope = sum((weight * out for weight, _, out, _ in active), Fraction(1))
-        constant = sum((bias * out for _, bias, out, _ in active), shift)
+        slope = sum((weight * out for weight, _, out, _, _ in active), Fraction(1))
+        constant = sum((bias * out for _, bias, out, _, _ in active), shift)
         new_a, new_b = slope * a + constant, slope * b + constant
-        terms = [max(abs(a), abs(b)), abs(shift), *(abs(out) * top for _, _, out, top in active)]
+        terms = [max(abs(a), abs(b)), abs(shift), *(abs(out) * size for _, _, out, _, size in active)]
         if not _exact_on_interval(a, b, slope, constant, active, shift) and not _exact_at_point(a, b, active, shift):
-            error = 16 * Fraction(U) * sum(terms)
+            error = 16 * Fraction(U) * sum(terms) + Fraction(TINY)
             new_a, new_b = min(new_a, new_b) - error, max(new_a, new_b) + error
         low[k], high[k] = min(new_a, new_b), max(new_a, new_b)
 
@@ -343,7 +375,7 @@ def _exact_on_interval(
     """
     if len(active) != 1 or shift or slope != 0:
         return False
-    weight, bias, out, _ = active[0]
+    weight, bias, out, _, _ = active[0]
     whole = constant.denominator == 1 and 0 <= constant < 2**52
     return bool(weight == 1 and out == -1 and bias == -constant and whole and a >= constant and b <= constant + 1)
 
@@ -355,11 +387,11 @@ def _exact_at_point(a: Fraction, b: Fraction, active: list[Any], shift: Fraction
     """
     if a != b:
         return False
-    sums = [[weight * a, bias] for weight, bias, _, _ in active]
-    sums.append([a, shift, *(out * top for _, _, out, top in active)])
+    sums = [[weight * a, bias] for weight, bias, _, _, _ in active]
+    sums.append([a, shift, *(out * top for _, _, out, top, _ in active)])
     for terms in sums:
         finest = max(v.denominator for v in terms)
-        if finest & (finest - 1) or sum(abs(v) for v in terms) * finest >= 2**53:
+        if finest & (finest - 1) or finest > 2**1000 or sum(abs(v) for v in terms) * finest >= 2**53:
             return False
     return True
 
@@ -407,8 +439,19 @@ def _read(direction: FloatArray, points: FloatArray, radius: FloatArray) -> tupl
     """W_1 x and how far it may be off: the points' radius and, unless the sum is exact, rounding."""
     terms = points * direction
     size = np.abs(terms).sum(axis=1)
-    exact = (np.abs(terms) * 4 % 1 == 0).all(axis=1) & (size < 2.0**50)
-    return terms.sum(axis=1), radius @ np.abs(direction) + np.where(exact, 0.0, 8 * U * size)
+    passed = radius @ np.abs(direction)
+    exact = (_quarters(points) & _quarters(direction)).all(axis=1) & (size < 2.0**48) & (passed == 0)
+    return terms.sum(axis=1), passed + np.where(exact, 0.0, _rounding(len(direction)) * size + TINY)
+
+
+def _quarters(values: FloatArray) -> Any:
+    """Multiples of 1/4. Products of two are multiples of 1/16: sums below 2^48 are exact, in any order, fused or not."""
+    return values * 4 % 1 == 0
+
+
+def _rounding(terms: int) -> float:
+    """Two computations of a sum of so many products, each in its own order, differ by at most this times the sizes."""
+    return 2 * (terms + 4) * U
 
 
 def _require_clear(where: _Where, starts: FloatArray, t: FloatArray, spread: FloatArray) -> None:
@@ -427,26 +470,29 @@ def _apply(run: ReluRun, layer: Any, points: FloatArray, radius: FloatArray) -> 
     """Layer `layer[k]` on point k, in float64, with a radius that covers rounding in any order of the sums."""
     W_1, b_1, W_2, b_2 = run.W_1[layer], run.b_1[layer], run.W_2[layer], run.b_2[layer]
     reads = W_1 * points[:, None, :]  # (count, 4, d)
-    pre = reads.sum(axis=2) + b_1
-    pre_size = np.abs(reads).sum(axis=2) + np.abs(b_1)
-    pre_exact = ((reads * 4 % 1 == 0).all(axis=2)) & (b_1 * 4 % 1 == 0) & (pre_size < 2.0**50)
-    # Sterbenz: the difference of two floats within a factor two of each other is exact.
-    single = ((reads != 0).sum(axis=2) == 1) & (np.isin(np.abs(W_1), (0.0, 1.0))).all(axis=2)
     read = reads.sum(axis=2)
-    pre_exact |= single & (read * b_1 <= 0) & (np.abs(b_1) <= 2 * np.abs(read)) & (np.abs(read) <= 2 * np.abs(b_1))
-    pre_exact |= single & (b_1 == 0)
-    pre_radius = np.einsum("kus,ks->ku", np.abs(W_1), radius) + np.where(pre_exact, 0.0, 8 * U * pre_size)
+    pre = read + b_1
+    pre_size = np.abs(reads).sum(axis=2) + np.abs(b_1)
+    blur = np.einsum("kus,ks->ku", np.abs(W_1), radius)  # of W_1 x
+    short = (_quarters(W_1) & _quarters(points)[:, None, :]).all(axis=2) & _quarters(b_1) & (pre_size < 2.0**48)
+    # Sterbenz: the difference of two floats within a factor two of each other is exact; here with room for the radius.
+    single = ((W_1 != 0).sum(axis=2) == 1) & np.isin(np.abs(W_1), (0.0, 1.0)).all(axis=2)
+    close = (read * b_1 <= 0) & (np.abs(b_1) <= 1.9 * np.abs(read)) & (np.abs(read) <= 1.9 * np.abs(b_1))
+    pre_exact = (short & (blur == 0)) | (single & close & (blur <= 2.0**-10 * np.abs(read))) | (single & (b_1 == 0))
+    fresh_pre = np.where(pre_exact, 0.0, _rounding(W_1.shape[2] + 1) * pre_size + TINY)
+    pre_radius = blur + fresh_pre
     unclear = (W_2 != 0).any(axis=1) & (np.abs(pre) < pre_radius)
     on = pre > 0
     hidden = np.where(on, pre, 0.0)
     terms = W_2 * hidden[:, None, :]  # (count, d, 4)
     out = points + terms.sum(axis=2) + b_2
     size = np.abs(points) + np.abs(terms).sum(axis=2) + np.abs(b_2)
-    exact = (terms * 4 % 1 == 0).all(axis=2) & (points * 4 % 1 == 0) & (b_2 * 4 % 1 == 0) & (size < 2.0**50)
-    exact &= pre_exact.all(axis=1)[:, None]
-    # k terms that are not 0: k - 1 rounded additions and one rounding each, in any order, fused or not.
-    rounded = (3 + (terms != 0).sum(axis=2)) * U * size
-    own = np.where(pre_exact, 0.0, 8 * U * pre_size) * (on | unclear)
+    exact = (_quarters(W_2) & _quarters(hidden)[:, None, :]).all(axis=2) & _quarters(points) & _quarters(b_2)
+    exact &= (size < 2.0**48) & (pre_exact & (blur == 0)).all(axis=1)[:, None] & (radius == 0)
+    # k terms: k - 1 rounded additions and a rounded product, in any order, fused or not; the same for our own sum.
+    count = ((terms != 0) | (unclear[:, None, :] & (W_2 != 0))).sum(axis=2) + 1 + (b_2 != 0)
+    rounded = 2.01 * count * U * (size + np.abs(W_2 * pre_radius[:, None, :]).sum(axis=2)) + TINY
+    own = fresh_pre * (on | unclear)
     fresh = np.where(exact, 0.0, rounded) + (np.abs(W_2) * own[:, None, :]).sum(axis=2)
     spread = _passed_on(W_1, W_2, on, unclear, radius, pre_radius) + fresh
     untouched = ~(on | unclear).any(axis=1)[:, None] & (b_2 == 0)
@@ -463,8 +509,10 @@ def _passed_on(W_1: Any, W_2: Any, on: Any, unclear: Any, radius: FloatArray, pr
     """
 
     def slope(active: Any) -> FloatArray:
-        passed = np.eye(W_1.shape[2]) + np.einsum("kru,kus->krs", W_2 * active[:, None, :], W_1)
-        return np.asarray(np.einsum("krs,ks->kr", np.abs(passed), radius))
+        weights = W_2 * active[:, None, :]
+        passed = np.abs(np.eye(W_1.shape[2]) + np.einsum("kru,kus->krs", weights, W_1))
+        passed += 8 * U * np.einsum("kru,kus->krs", np.abs(weights), np.abs(W_1))  # its own rounding
+        return np.asarray(np.einsum("krs,ks->kr", passed, radius))
 
     doubts = unclear.sum(axis=1)[:, None]
     either = np.maximum(slope(on), slope(on ^ unclear))
@@ -482,8 +530,10 @@ def _zeroed(W_1: Any, b_1: Any, W_2: Any, b_2: Any, on: Any, unclear: Any) -> An
     return alone & hit & (b_2 == 0) & ~(unclear[:, None, :] & (W_2 != 0)).any(axis=2)
 
 
-def _attend(where: _Where, run: SoftmaxRun, state: FloatArray, radius: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Attention layers on contexts (count, n, d), each entry known up to a radius."""
+def _attend(
+    where: _Where, run: SoftmaxRun, state: FloatArray, radius: FloatArray, alike: Any
+) -> tuple[FloatArray, FloatArray]:
+    """Attention layers on contexts (count, n, d), each entry known up to a radius; `alike` columns are equal bit by bit."""
     count, n, d = state.shape
     for i in range(len(run)):
         flat = (state.reshape(-1, d), radius.reshape(-1, d))
@@ -492,31 +542,41 @@ def _attend(where: _Where, run: SoftmaxRun, state: FloatArray, radius: FloatArra
         for head in np.flatnonzero(run.W_O[i].any(axis=1)):
             key, key_radius = (v.reshape(count, n) for v in _read(run.W_K[i, head], *flat))
             query, query_radius = (v.reshape(count, n) for v in _read(run.W_Q[i, head], *flat))
-            picks.append(_weights(where, i, (key, key_radius), (query + run.b_Q[i, head], query_radius)))
+            bias = run.b_Q[i, head]
+            size_q = np.abs(query) + np.abs(bias)
+            plain = _quarters(query) & _quarters(bias) & (size_q < 2.0**48) & (query_radius == 0)
+            query_radius = query_radius + np.where(plain, 0.0, 4 * U * size_q + TINY)
+            picks.append(_weights(where, i, (key, key_radius), (query + bias, query_radius), alike))
         # Opposite heads that attend alike compute the same number twice: it cancels without rounding.
         opposite = (run.W_O[i, 0] == -run.W_O[i, 1]).all() and (run.W_V[i, 0] == run.W_V[i, 1]).all()
         cancels = (picks[0] == picks[1]).all(axis=1) if opposite and len(picks) == 2 else np.zeros((count, n), bool)
         for head, pick in zip(np.flatnonzero(run.W_O[i].any(axis=1)), picks, strict=True):
             W_O, values = run.W_O[i, head], [v.reshape(count, n) for v in _read(run.W_V[i, head], *flat)]
-            mixed, mass, passed = (
-                np.where(cancels, 0.0, np.einsum("ck,ckj->cj", v, pick))[..., None]
-                for v in (values[0], np.abs(values[0]), values[1])
+            among = (pick != 0).astype(np.float64)
+            mixed, passed = (
+                np.where(cancels, 0.0, np.einsum("ck,ckj->cj", v, among) / among.sum(axis=1))[..., None] for v in values
             )
-            # Weights 1, 1/2 or 1/4 and products that are whole numbers: nothing is rounded.
-            short = np.asarray(np.isin(pick, (0.0, 0.25, 0.5, 1.0)).all(axis=1))
-            plain = short[..., None] & (mixed * W_O % 1 == 0)
-            plain &= (values[0] % 1 == 0).all(axis=1)[:, None, None] & (mass * np.abs(W_O) < 2.0**50)
+            # Weights 1, 1/2 or 1/4, whole values and gains: nothing is rounded, not even where heads cancel.
+            short: Any = np.isin(pick, (0.0, 0.25, 0.5, 1.0))
+            short = short.all(axis=1)[..., None] & (W_O % 1 == 0)
+            weighed = np.einsum("ck,ckj->cj", np.abs(values[0]), pick)[..., None] * np.abs(W_O)
+            short &= ((values[0] % 1 == 0) & (values[1] == 0)).all(axis=1)[:, None, None] & (weighed < 2.0**48)
+            # A product with a power of two is exact: opposite ones cancel, fused or not.
+            power_of_two = np.abs(np.frexp(W_O)[0]) == 0.5
+            quiet = short | (cancels[..., None] & (power_of_two | (W_O == 0)))
             change += mixed * W_O
-            error += (passed + np.where(plain, 0.0, (n + 4) * U * mass)) * np.abs(W_O)
-            size = size + mass * np.abs(W_O)
+            # n products, n - 1 sums, the weight and the gain; our own sum of whole numbers only rounds its weights.
+            ours = np.where((values[0] % 1 == 0).all(axis=1)[:, None, None], 4, n + 6)
+            error += passed * np.abs(W_O) + np.where(quiet, 0.0, (n + 5 + ours) * U * weighed + TINY)
+            size = size + weighed
         state = state + change
-        whole = (state * 4 % 1 == 0) & (change % 1 == 0) & (size < 2.0**51)
-        radius = radius + error + np.where(whole | (change == 0), 0.0, 2 * U * size)
+        whole = _quarters(state) & _quarters(change) & (size < 2.0**48) & (radius == 0) & (error == 0)
+        radius = radius + error + np.where(whole | ((change == 0) & (error == 0)), 0.0, 8 * U * (size + radius))
     return state, radius
 
 
 def _weights(
-    where: _Where, i: int, keys: tuple[FloatArray, FloatArray], queries: tuple[FloatArray, FloatArray]
+    where: _Where, i: int, keys: tuple[FloatArray, FloatArray], queries: tuple[FloatArray, FloatArray], alike: Any
 ) -> FloatArray:
     """Softmax weights (count, key, query): uniform where scores are all equal, else one clear winner (or equal winners)."""
     scores = keys[0][:, :, None] * queries[0][:, None, :]
@@ -525,13 +585,15 @@ def _weights(
         + np.abs(keys[0])[:, :, None] * queries[1][:, None, :]
         + keys[1][:, :, None] * queries[1][:, None, :]
         + 8 * U * np.abs(scores)
+        + np.where((keys[0] == 0)[:, :, None] & (keys[1] == 0)[:, :, None], 0.0, TINY)
     )
     best = scores.max(axis=1, keepdims=True)
-    # Equal keys give equal scores whatever the rounding: they are tied with the winner.
-    winner_key = np.take_along_axis(
-        np.broadcast_to(keys[0][:, :, None], scores.shape), scores.argmax(axis=1)[:, None], axis=1
-    )
-    tied = (keys[0][:, :, None] == winner_key) | ((scores == 0) & (best == 0) & (doubt == 0))
+    # Equal keys, known exactly or equal bit by bit, give equal scores: they are tied with the winner.
+    winner = scores.argmax(axis=1)[:, None]
+    winner_key = np.take_along_axis(np.broadcast_to(keys[0][:, :, None], scores.shape), winner, axis=1)
+    known = (keys[1] == 0).all(axis=1)[:, None, None] & (keys[0][:, :, None] == winner_key)
+    same = np.take_along_axis(alike, np.broadcast_to(winner, scores.shape), axis=2)  # (count, key, query)
+    tied = known | same | ((scores == 0) & (best == 0) & (doubt == 0))
     behind = best - scores - 2 * doubt.max(axis=1, keepdims=True)
     if not (tied | (behind >= CERTAIN)).all():
         raise Rejected(f"{where.layer(i)}: attention is neither uniform nor decided (gap {behind[~tied].min():.3g})")
@@ -585,7 +647,7 @@ def _layer_image(
     units = [
         (Fraction(float(run.W_1[i, u, row])), Fraction(float(run.b_1[i, u])), Fraction(float(run.W_2[i, row, u])))
         for u in range(run.W_1.shape[1])
-        if run.W_2[i, row, u] != 0.0 and run.W_1[i, u, row] != 0.0
+        if run.W_2[i, row, u] != 0.0  # a unit with W_1 = 0 is a constant, not nothing
     ]
     shift = Fraction(float(run.b_2[i, row]))
     if not units and not shift:
@@ -593,7 +655,8 @@ def _layer_image(
 
     def value(x: Fraction) -> tuple[Fraction, Fraction]:
         terms = [out * max(weight * x + bias, Fraction(0)) for weight, bias, out in units]
-        error = 16 * Fraction(U) * (abs(x) + abs(shift) + sum((abs(t) for t in terms), Fraction(0)))
+        sizes = [abs(out) * (abs(weight * x) + abs(bias)) for weight, bias, out in units if weight * x + bias > 0]
+        error = 16 * Fraction(U) * (abs(x) + abs(shift) + sum(sizes, Fraction(0))) + Fraction(TINY)
         return x + shift + sum(terms, Fraction(0)), error
 
     def slope(side: int) -> Fraction:
@@ -604,7 +667,7 @@ def _layer_image(
             raise Rejected(f"layer {i} of a run before the cells are single numbers: rounding drowns its outer slope")
         return total
 
-    breaks = [-bias / weight for weight, bias, _ in units]
+    breaks = [-bias / weight for weight, bias, _ in units if weight]
     inside = [b for b in breaks if (low is None or b > low) and (high is None or b < high)]
     found = [value(x) for x in (*inside, *(end for end in (low, high) if end is not None))]
     if not found:
@@ -664,6 +727,8 @@ def _require_zeroing(rest: Any, rows: list[_RowRange], floor: float) -> Any:
     """A first row above all valid ids makes every row negative; then x + ReLU(-x) makes them 0. Returns the other runs."""
     d = len(rows)
     where, run = rest[2]
+    if not all(isinstance(r, ReluRun) for _, r in rest[2 : 3 + d]):
+        raise Rejected(f"run {where.run} ({where.stage}): a second attention layer before tokens from outside become 0")
     breaks = -run.b_1[0]
     e1 = np.eye(d)[0]
     used = (run.W_2[0] != 0).any(axis=0)

@@ -18,7 +18,7 @@ def block_weights(network: Network) -> dict[str, FloatArray]:
     weights = {name: np.zeros((blocks, *shape)) for name, shape in shapes.items()}
     at = 0
     previous: FloatRun | None = None
-    for run in network.runs:
+    for run in (run for run in network.runs if len(run)):
         if isinstance(run, ReluRun) and isinstance(previous, SoftmaxRun):
             at -= 1  # the first feed-forward layer joins the last attention layer
         for name, value in vars(run).items():

@@ -77,9 +77,7 @@ class WideBlocks(nn.Module):
         """g(X) for X of shape (..., d, n)."""
         if x.shape[-2:] != (self.token_dim, self.seq_len):
             raise ValueError(f"X has shape {tuple(x.shape)}, not (..., {self.token_dim}, {self.seq_len})")
-        tokens = (x.to(torch.float64) + self.positions).transpose(
-            -1, -2
-        )  # (..., n, d): tokens in rows, as nn.Linear has it
+        tokens = (x.to(torch.float64) + self.positions).transpose(-1, -2)  # tokens in rows, as nn.Linear has them
         state = nn.functional.pad(tokens, (0, self.model_dim - self.token_dim))
         for block in self.blocks:
             state = block(state)
