@@ -17,7 +17,7 @@ from flint import fmpz, nmod_poly
 from provenformer.errors import ProvenformerError
 
 GREEDY_LIMIT = 1_000  # sums; beyond, the greedy search costs more time than its smaller codes are worth
-GREEDY_ORDER = 12
+GREEDY_ORDER = 64
 FIELD_LIMIT = 2**27  # elements of GF(q^n) that are enumerated for the logarithms
 
 

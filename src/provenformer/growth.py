@@ -30,7 +30,7 @@ def first_overflow(network: Network, largest_input: float) -> tuple[int, int] | 
     for index, run in enumerate(network.runs):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             if isinstance(run, ReluRun):
-                factor, constant, needed = _steps_down(run, min(top, 2.0**bits)) or _relu(run)
+                factor, constant, needed = _steps_down(run, min(top, 2.0 ** min(bits, 1020.0))) or _relu(run)
             else:
                 factor, constant, needed = _softmax(run)
             # M_i <= (M_0 + sum of constants) * product of factors, as every factor is at least 1.
@@ -38,7 +38,8 @@ def first_overflow(network: Network, largest_input: float) -> tuple[int, int] | 
             over = ~(before[:-1] * needed[0] + needed[1] < LIMIT_BITS)
         if over.any():
             return index, int(np.argmax(over))
-        top = _cap(run, min(top, 2.0**bits)) if isinstance(run, ReluRun) and len(run) == 1 else np.inf
+        size = 2.0 ** min(bits, 1020.0)
+        top = _cap(run, min(top, size), -size) if isinstance(run, ReluRun) and len(run) == 1 else np.inf
         bits = float(before[-1]) if len(run) else bits
     return None
 
@@ -71,20 +72,18 @@ def _relu(run: ReluRun) -> Growth:
     return 1.0 + slope + 32 * _U * crude, constant, (np.ones(len(run)), inside)
 
 
-def _cap(run: ReluRun, top: float) -> float:
-    """The largest number in the first row after one layer, if it was at most `top` and the layer reads that row only.
+def _cap(run: ReluRun, top: float, low: float) -> float:
+    """The largest number in the first row after one layer, if it was in [low, top] and the layer reads that row only.
 
-    The layer and a bound on its rounding are piecewise linear, so the sum is largest at a break or at `top`; towards minus
-    infinity it must not grow.
+    The layer and a bound on its rounding are piecewise linear, so the sum is largest at an end or at a break.
     """
     used = run.W_2[0, 0] != 0
     if not run.W_2[0, 0].any() and run.b_2[0, 0] == 0:
         return top  # another row
     reads, biases, out = run.W_1[0, used, 0], run.b_1[0, used], run.W_2[0, 0, used]
-    left = 1.0 + (reads * out)[reads < 0].sum() - 8 * _U * np.abs(reads * out)[reads < 0].sum()
-    if run.W_1[0, used, 1:].any() or (reads == 0).any() or left < 0 or not np.isfinite(top):
+    if run.W_1[0, used, 1:].any() or (reads == 0).any() or not np.isfinite(top):
         return np.inf
-    points = np.append(np.minimum(-biases / reads, top), top)
+    points = np.append(np.clip(-biases / reads, low, top), (low, top))
     hidden = np.maximum(reads * points[:, None] + biases, 0.0)
     sizes = np.abs(out) * (hidden + np.abs(biases) * 2.0**-20)
     values = points + (out * hidden).sum(axis=1) + run.b_2[0, 0]

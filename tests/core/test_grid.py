@@ -211,9 +211,12 @@ def test_section_5_4() -> None:
 def test_id_bits_cover_the_largest_id(size: tuple[int, int, int], positional: bool, construction: Construction) -> None:
     """id_bits is at least what the ids of the network take."""
     grid = Grid(*size)
-    kind: ContextKind = "sequences" if positional else "multisets" if construction == "sum" else "sets"
+    kind: ContextKind = "sequences" if positional else "sets" if construction == "paper" else "multisets"
     contexts = grid.contexts(kind)
-    if construction == "sum":
+    if construction == "wide":  # ids are rank * (largest token id + 1) + token id, one rank per context
+        tokens = sums.token_codes(grid, positional).ids
+        q = np.array([len(contexts) * (int(tokens.max()) + 1) - 1])
+    elif construction == "sum":
         q = sums.token_codes(grid, positional).context_ids(contexts)
     else:
         sweep = Sweep(grid, positional)
