@@ -34,7 +34,8 @@ def first_overflow(network: Network, largest_input: float) -> tuple[int, int] | 
             else:
                 factor, constant, needed = _softmax(run)
             # M_i <= (M_0 + sum of constants) * product of factors, as every factor is at least 1.
-            before = np.logaddexp2(bits, np.log2(constant.sum())) + np.concatenate([[0.0], np.cumsum(np.log2(factor))])
+            added, grown = (np.concatenate([[0.0], np.cumsum(v)]) for v in (constant, np.log2(factor)))
+            before = np.logaddexp2(bits, np.log2(added)) + grown
             over = ~(before[:-1] * needed[0] + needed[1] < LIMIT_BITS)
         if over.any():
             return index, int(np.argmax(over))

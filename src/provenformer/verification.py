@@ -593,7 +593,7 @@ def _weights(
     winner_key = np.take_along_axis(np.broadcast_to(keys[0][:, :, None], scores.shape), winner, axis=1)
     known = (keys[1] == 0).all(axis=1)[:, None, None] & (keys[0][:, :, None] == winner_key)
     same = np.take_along_axis(alike, np.broadcast_to(winner, scores.shape), axis=2)  # (count, key, query)
-    tied = known | same | ((scores == 0) & (best == 0) & (doubt == 0))
+    tied = known | same | ((scores == 0) & (best == 0) & (doubt.max(axis=1, keepdims=True) == 0))
     behind = best - scores - 2 * doubt.max(axis=1, keepdims=True)
     if not (tied | (behind >= CERTAIN)).all():
         raise Rejected(f"{where.layer(i)}: attention is neither uniform nor decided (gap {behind[~tied].min():.3g})")
