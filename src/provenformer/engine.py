@@ -16,7 +16,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from provenformer.network import Network, ReluRun, attention
+from provenformer import network as reference
+from provenformer.network import Network, ReluRun
 from provenformer.targets import FloatArray
 
 BLOCK = 256  # tokens: d rows of 2 KB each, with room for temporaries in the first-level cache
@@ -24,16 +25,7 @@ BLOCK = 256  # tokens: d rows of 2 KB each, with room for temporaries in the fir
 
 def evaluate(network: Network, x: FloatArray) -> FloatArray:
     """g(x) for a batch (batch, d, n)."""
-    batch, d, n = x.shape
-    if network.positions is not None:
-        x = x + network.positions
-    tokens = np.ascontiguousarray(x.transpose(1, 0, 2)).reshape(d, batch * n)
-    for run in network.runs:
-        if isinstance(run, ReluRun):
-            tokens = feed_forward(run, tokens)
-        else:
-            tokens = attention(run, tokens.reshape(d, batch, n)).reshape(d, batch * n)
-    return tokens.reshape(d, batch, n).transpose(1, 0, 2)
+    return reference.evaluate(network, x, feed_forward)
 
 
 def feed_forward(run: ReluRun, tokens: FloatArray) -> FloatArray:

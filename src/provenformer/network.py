@@ -11,17 +11,15 @@ with it bit by bit.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from provenformer.errors import ProvenformerError
-from provenformer.modified import block_parameters
+from provenformer.layers import LayerStack
 from provenformer.targets import FloatArray, require_sequences
 
 if TYPE_CHECKING:
@@ -35,6 +33,7 @@ SMALL_JOB = 1 << 20  # layers times numbers: below this the reference is as fast
 class ReluRun:
     """A run of feed-forward layers."""
 
+    attends: ClassVar[bool] = False
     stage: str
     W_1: FloatArray  # (layers, r, d), r = 4 unless layers were merged
     b_1: FloatArray  # (layers, r)
@@ -49,6 +48,7 @@ class ReluRun:
 class SoftmaxRun:
     """A run of attention layers with two heads of size one."""
 
+    attends: ClassVar[bool] = True
     stage: str
     W_O: FloatArray  # (layers, 2, d)
     W_V: FloatArray  # (layers, 2, d)
@@ -64,7 +64,7 @@ FloatRun = ReluRun | SoftmaxRun
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(LayerStack):
     """g in T^(2,1,r), or in T_P^(2,1,r) when positions are given; r = 4 unless depth was traded for width."""
 
     token_dim: int
@@ -72,48 +72,10 @@ class Network:
     runs: tuple[FloatRun, ...]
     positions: FloatArray | None = None  # E, (d, n)
 
-    heads = 2
-    head_dim = 1
-
     @property
     def hidden_dim(self) -> int:
         """r: the widest feed-forward layer; narrower ones are padded with units that are off."""
         return max(int(run.W_1.shape[1]) for run in self.runs if isinstance(run, ReluRun))
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(h, m, r)."""
-        return (self.heads, self.head_dim, self.hidden_dim)
-
-    @cached_property
-    def _ends(self) -> list[int]:
-        return list(accumulate(len(run) for run in self.runs))
-
-    @property
-    def layers(self) -> int:
-        """How many layers there are, of either kind."""
-        return self._ends[-1]
-
-    @property
-    def stages(self) -> dict[str, int]:
-        """Layers per stage, in order."""
-        out: dict[str, int] = {}
-        for run in self.runs:
-            out[run.stage] = out.get(run.stage, 0) + len(run)
-        return out
-
-    @property
-    def blocks(self) -> int:
-        """Blocks t^(2,1,r): an attention layer and the feed-forward layer after it share one."""
-        runs = [run for run in self.runs if len(run)]
-        shared = sum(isinstance(a, SoftmaxRun) and isinstance(b, ReluRun) for a, b in pairwise(runs))
-        return self.layers - shared
-
-    @property
-    def parameters(self) -> int:
-        """Parameters of that many full blocks, and of E."""
-        per_block = block_parameters(self.token_dim, *self.shape)
-        return self.blocks * per_block + (0 if self.positions is None else self.positions.size)
 
     @property
     def nbytes(self) -> int:
@@ -123,10 +85,7 @@ class Network:
 
     def layer(self, index: int) -> dict[str, FloatArray]:
         """Any single layer as the paper's matrices, by name."""
-        if not 0 <= index < self.layers:
-            raise ProvenformerError(f"layer {index} does not exist; the network has layers 0..{self.layers - 1}.")
-        at = bisect_right(self._ends, index)
-        run, i = self.runs[at], index - (self._ends[at] - len(self.runs[at]))
+        run, i = self._find(index)
         return {name: value[i] for name, value in vars(run).items() if isinstance(value, np.ndarray)}
 
     def to_torch(self) -> TransformerBlocks:
@@ -156,15 +115,18 @@ class Network:
         return engine.evaluate(self, batch).reshape(x.shape)
 
 
-def evaluate(network: Network, x: FloatArray) -> FloatArray:
-    """The reference evaluation of a batch (batch, d, n)."""
+def evaluate(
+    network: Network, x: FloatArray, feed: Callable[[ReluRun, FloatArray], FloatArray] | None = None
+) -> FloatArray:
+    """The reference evaluation of a batch (batch, d, n); `feed` replaces how a feed-forward run is applied."""
+    feed = feed or feed_forward
     batch, d, n = x.shape
     if network.positions is not None:
         x = x + network.positions
     tokens = np.ascontiguousarray(x.transpose(1, 0, 2)).reshape(d, batch * n)  # rows of all tokens side by side
     for run in network.runs:
         if isinstance(run, ReluRun):
-            tokens = feed_forward(run, tokens)
+            tokens = feed(run, tokens)
         else:
             tokens = attention(run, tokens.reshape(d, batch, n)).reshape(d, batch * n)
     return tokens.reshape(d, batch, n).transpose(1, 0, 2)

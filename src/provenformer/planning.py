@@ -10,7 +10,7 @@ from provenformer.codes import bn_codes, greedy_is_cheap, next_prime
 from provenformer.context import Sweep
 from provenformer.errors import ProvenformerError
 from provenformer.grid import ContextKind, Grid
-from provenformer.modified import block_parameters
+from provenformer.layers import block_parameters
 
 Construction = Literal["sum", "paper", "wide"]
 CONSTRUCTIONS: tuple[Construction, ...] = ("sum", "paper", "wide")
