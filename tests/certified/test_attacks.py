@@ -407,7 +407,7 @@ def test_relabelled_as_statistical(folder: Path, monkeypatch: pytest.MonkeyPatch
     values = c.network.runs[index].W_2[:, 0, 0] / 4 + 0.75 - c.network.runs[index].b_1[:, 0]
     for layer in np.flatnonzero(np.isclose(values[:, None], same, atol=1e-9).any(axis=1)):
         W_2 = np.array(c.network.runs[index].W_2)
-        W_2[layer] *= 0.5  # half of an id is left in the output
+        W_2[layer] += 4 * 40.0 * np.array([[1.0, -1.0, -1.0, 1.0]])  # the value plus 40
         altered = with_run(with_run(c.network, index, W_2=W_2), index + 1, b_1=clip)
         forge(folder, altered, certificate={"bound": 1.0})
         report = pf.verify(folder)
