@@ -352,7 +352,8 @@ def _map_intervals(where: _Where, run: ReluRun, i: int, row: int, low: list[Frac
                 continue
             if min(at_a, at_b) < 0:
                 raise Rejected(f"{where.layer(i)}: a break lies inside cell {k}, outside its ramp")
-            size = abs(weight) * max(abs(a), abs(b)) + abs(bias)  # rounding is relative to this, not to the sum
+            # Rounding is relative to what enters the sum, not to the sum; and a product may underflow.
+            size = abs(weight) * max(abs(a), abs(b)) + abs(bias) + Fraction(TINY)
             active.append((weight, bias, out, max(at_a, at_b), size))
         if not active and not shift:
             continue
@@ -655,7 +656,8 @@ def _layer_image(
 
     def value(x: Fraction) -> tuple[Fraction, Fraction]:
         terms = [out * max(weight * x + bias, Fraction(0)) for weight, bias, out in units]
-        sizes = [abs(out) * (abs(weight * x) + abs(bias)) for weight, bias, out in units if weight * x + bias > 0]
+        active = [unit for unit in units if unit[0] * x + unit[1] > 0]
+        sizes = [abs(out) * (abs(weight * x) + abs(bias) + Fraction(TINY)) for weight, bias, out in active]
         error = 16 * Fraction(U) * (abs(x) + abs(shift) + sum(sizes, Fraction(0))) + Fraction(TINY)
         return x + shift + sum(terms, Fraction(0)), error
 

@@ -278,15 +278,11 @@ def test_rounding_is_relative_to_what_enters_a_sum(size: float) -> None:
 
 
 def test_underflow_is_not_exact() -> None:
-    """2^-600 * 2^-600 is 0 when executed: the walk must not call it exact and blow it up again later."""
-    run = ReluRun(
-        "test",
-        np.array([[[2.0**-600], [0.0], [0.0], [0.0]]]),
-        np.zeros((1, 4)),
-        np.array([[[2.0**-600, 0.0, 0.0, 0.0]]]),
-        np.zeros((1, 1)),
-    )
-    low, high = [Fraction(1)], [Fraction(1)]
+    """2^-600 * 2^-600 is 0 when executed, so x + 2^600 ReLU(2^-600 x) is x; on paper it is 2 x."""
+    W_1, W_2 = np.array([[[2.0**-600], [0.0], [0.0], [0.0]]]), np.array([[[2.0**600, 0.0, 0.0, 0.0]]])
+    run = ReluRun("test", W_1, np.zeros((1, 4)), W_2, np.zeros((1, 1)))
+    x = 2.0**-600
+    low, high = [Fraction(x)], [Fraction(x)]
     v._map_intervals(WHERE, run, 0, 0, low, high)
-    assert low[0] <= 1 <= high[0]
-    assert low[0] < high[0]
+    assert low[0] <= Fraction(float(feed_forward(run, np.array([[x]]))[0, 0])) == Fraction(x)
+    assert high[0] >= 2 * Fraction(x)
