@@ -15,6 +15,7 @@ import numpy as np
 
 from provenformer import context, quantize, sums, values
 from provenformer.certify import ROUND, Budget, Certificate, certify, require_float64, softmax_error, with_rounding
+from provenformer.checker.wide import follow
 from provenformer.errors import ProvenformerError, Rejected
 from provenformer.exact import ExactArray
 from provenformer.grid import Grid
@@ -28,7 +29,6 @@ from provenformer.storage import save, target_spec
 from provenformer.targets import Target
 from provenformer.verification import executed_rounding
 from provenformer.wide import WideNetwork, wide_network
-from provenformer.wide_check import follow
 
 if TYPE_CHECKING:
     from provenformer.export.torch_module import TransformerBlocks, WideBlocks

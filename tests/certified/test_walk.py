@@ -12,11 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import provenformer as pf
-from provenformer import verification as v
-from provenformer.growth import first_overflow
+from provenformer.checker.attention import attend
+from provenformer.checker.coordinates import map_intervals
+from provenformer.checker.growth import first_overflow
+from provenformer.checker.outside import layer_image
+from provenformer.checker.points import Where, apply_layers, feed_points
+from provenformer.errors import Rejected
 from provenformer.network import Network, ReluRun, SoftmaxRun, attention, evaluate, feed_forward
 
-WHERE = v._Where(0, "test")
+WHERE = Where(0, "test")
 SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 seeds = st.integers(0, 2**32 - 1)
 
@@ -82,8 +86,8 @@ def test_intervals_through_a_layer(seed: int) -> None:
         high = list(low)
     new_low, new_high = list(low), list(high)
     try:
-        v._map_intervals(WHERE, run, 0, 0, new_low, new_high)
-    except v.Rejected:
+        map_intervals(WHERE, run, 0, 0, new_low, new_high)
+    except Rejected:
         return
     for k in range(3):
         x = np.linspace(float(low[k]), float(high[k]), 23)[:, None]
@@ -103,7 +107,7 @@ def test_points_through_a_layer(seed: int, d: int) -> None:
     )
     inputs, radius = nearby(points, rng, 4)
     with np.errstate(all="ignore"):
-        out, spread = v._apply(run, np.zeros(5, dtype=int), points, radius)
+        out, spread = apply_layers(run, np.zeros(5, dtype=int), points, radius)
     for x in inputs:
         for y in executed(run, x):
             good = np.isfinite(y) & np.isfinite(out) & np.isfinite(spread)
@@ -143,8 +147,8 @@ def test_points_through_a_long_run(seed: int) -> None:
     inputs = [points + sign * rng.choice([0.0, 1e-12, 1e-6, 0.3]) for sign in (-1, 0, 1)]
     radius = np.max([np.abs(x - points) for x in inputs], axis=0)
     try:
-        out, spread = v._feed_points(WHERE, run, points, radius)
-    except v.Rejected:
+        out, spread = feed_points(WHERE, run, points, radius)
+    except Rejected:
         return
     for x in inputs:
         assert (np.abs(feed_forward(run, x.T).T - out) <= spread * (1 + 1e-12)).all()
@@ -154,7 +158,7 @@ def test_an_honest_long_run_is_not_rejected() -> None:
     ids = np.arange(500.0, 100.0, -2)
     b_1, W_2 = -(ids[:, None] + [-0.75, -0.5, 0.25, 0.5]), (4 * (0.5 - ids))[:, None, None] * [1.0, -1.0, -1.0, 1.0]
     run = ReluRun("test", np.ones((len(ids), 4, 1)), b_1, W_2, np.zeros((len(ids), 1)))
-    out, spread = v._feed_points(WHERE, run, ids[:, None], np.zeros((len(ids), 1)))
+    out, spread = feed_points(WHERE, run, ids[:, None], np.zeros((len(ids), 1)))
     assert (out == 0.5).all()
     assert spread.max() < 1e-10
 
@@ -190,8 +194,8 @@ def test_contexts_through_attention(seed: int, d: int, n: int) -> None:
     state, radius = tokens[ids], token_radius[ids]
     alike = ids[:, :, None] == ids[:, None, :]
     try:
-        out, spread = v._attend(WHERE, run, state, radius, alike)
-    except v.Rejected:
+        out, spread = attend(WHERE, run, state, radius, alike)
+    except Rejected:
         return
     for moved in inputs:
         x = moved[ids].transpose(2, 0, 1)  # (d, batch, n)
@@ -213,8 +217,8 @@ def test_half_lines_through_a_layer(seed: int) -> None:
     low = None if rng.random() < 0.5 else Fraction(float(rng.normal() * 100))
     high = None if rng.random() < 0.5 else (low or Fraction(-50)) + Fraction(float(rng.random() * 100))
     try:
-        new_low, new_high = v._layer_image(run, 0, 0, low, high)
-    except v.Rejected:
+        new_low, new_high = layer_image(run, 0, 0, low, high)
+    except Rejected:
         return
     far = 10.0 ** np.linspace(-3, 60, 200)
     x = np.concatenate([-far, far, rng.normal(size=200) * 50])
@@ -271,7 +275,7 @@ def test_rounding_is_relative_to_what_enters_a_sum(size: float) -> None:
     run = ReluRun("test", W_1, b_1, W_2, np.zeros((1, 1)))
     low, high = [Fraction(size) + Fraction(step) / 4], [Fraction(size) + Fraction(step)]
     x = np.linspace(float(low[0]), float(high[0]), 1000)[:, None]
-    v._map_intervals(WHERE, run, 0, 0, low, high)
+    map_intervals(WHERE, run, 0, 0, low, high)
     for y in executed(run, x):
         assert low[0] <= Fraction(float(y.min()))
         assert high[0] >= Fraction(float(y.max()))
@@ -283,6 +287,6 @@ def test_underflow_is_not_exact() -> None:
     run = ReluRun("test", W_1, np.zeros((1, 4)), W_2, np.zeros((1, 1)))
     x = 2.0**-600
     low, high = [Fraction(x)], [Fraction(x)]
-    v._map_intervals(WHERE, run, 0, 0, low, high)
+    map_intervals(WHERE, run, 0, 0, low, high)
     assert low[0] <= Fraction(float(feed_forward(run, np.array([[x]]))[0, 0])) == Fraction(x)
     assert high[0] >= 2 * Fraction(x)

@@ -84,7 +84,8 @@ def _cap(run: ReluRun, top: float, low: float) -> float:
     reads, biases, out = run.W_1[0, used, 0], run.b_1[0, used], run.W_2[0, 0, used]
     if run.W_1[0, used, 1:].any() or (reads == 0).any() or not np.isfinite(top):
         return np.inf
-    points = np.append(np.clip(-biases / reads, low, top), (low, top))
+    with np.errstate(over="ignore"):
+        points = np.append(np.clip(-biases / reads, low, top), (low, top))
     hidden = np.maximum(reads * points[:, None] + biases, 0.0)
     sizes = np.abs(out) * (hidden + np.abs(biases) * 2.0**-20)
     values = points + (out * hidden).sum(axis=1) + run.b_2[0, 0]
@@ -98,6 +99,8 @@ def _steps_down(run: ReluRun, top: float) -> Growth | None:
     A read t above step i becomes t - |height| up to rounding; that is a step down when the rounding of the two large terms,
     relative to the largest read there can be (`top`), is less than the height. Two products, each of a rounded difference.
     """
+    if not len(run):
+        return None
     direction, b_1 = run.W_1[:1, :1], run.b_1
     falling_off = not run.W_2[:, :, 2:].any() and not run.b_2.any() and run.W_1.shape[1] == 4
     if not falling_off or (run.W_1[:, :2] != direction).any() or (run.W_2[:, :, 1] != -run.W_2[:, :, 0]).any():

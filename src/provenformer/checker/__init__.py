@@ -1,0 +1,1 @@
+"""The independent checker behind `verify`: it shares no code with the construction."""
