@@ -13,7 +13,7 @@ Let the *good* inputs be those of the box that lie on no ramp. There the network
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ ROUND = 2.0**-53
 ID_BITS_LIMIT = 49
 CHECKER_ROOM = 2.0**-20  # verification.py bounds the same things by other formulas; its last digits may differ
 RAMP_SHARE = 0.05  # how much of the piecewise error the ramps may cost
-RAMP_BITS = (10, 40)  # ramps are between 2^-10 and 2^-40 of a cell
+WIDEST_RAMP = 10  # bits: no ramp is wider than 2^-10 of a cell
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,16 @@ class Budget:
     attention_rounding: float  # relative error of an id from attention: 0 where sums are exact
     softmax: float  # error of an output entry from softmax in place of hardmax, in real arithmetic
     far_below: int  # where a coordinate outside is sent, in cells (sum); 0 without that
+    ramp_bits: int = 40  # no ramp is narrower than 2^-ramp_bits of a cell
 
 
-def require_float64(bits: int) -> None:
+def require_float64(bits: int, construction: str = "sum") -> None:
     """Ids must fit float64 with three bits to spare for windows and ramps."""
     if bits > ID_BITS_LIMIT:
+        other = " or construction='sum'" if construction == "paper" else ""
         raise ProvenformerError(
             f"ids need {bits} bits, but float64 separates only {ID_BITS_LIMIT} here; "
-            "use fewer cells per axis, fewer tokens, a larger tolerance or construction='sum'."
+            f"use fewer cells per axis, fewer tokens, a larger tolerance{other}."
         )
 
 
@@ -106,11 +108,9 @@ def certify(
     def ramp_term(bits: int) -> float:
         return ramp_cost(target, grid.cells_per_axis, grid.seq_len, 2.0**-bits, worst, p, domain)
 
-    most = min(RAMP_BITS[1], 50 - max(1, budget.far_below).bit_length())
-    bits = next((b for b in range(RAMP_BITS[0], most) if ramp_term(b) <= aim), most)
+    most = min(budget.ramp_bits, 50 - max(1, budget.far_below).bit_length())
+    bits = next((b for b in range(WIDEST_RAMP, most) if ramp_term(b) <= aim), most)
     ramps = ramp_term(bits)
-    good = p_sum((piece, gone), p) + softmax + rounding
-    bound = p_sum((good, ramps), p) * (1 + CHECKER_ROOM)
     terms = {"piecewise": piece, "lost cubes": gone, "ramps": ramps, "softmax": softmax, "rounding": rounding}
     details = {
         "estimate": (kept_bound.estimate + lost_bound.estimate) ** (1 / p),
@@ -121,7 +121,21 @@ def certify(
     if kind == "statistical":
         details["confidence"] = CONFIDENCE
     clips = (tuple(clip_low.tolist()), tuple(clip_high.tolist()))
-    return Certificate(float(bound), terms, kind, norm_order, domain, BASIS[kind], 2.0**-bits, *clips, details)
+    return Certificate(total(terms, p), terms, kind, norm_order, domain, BASIS[kind], 2.0**-bits, *clips, details)
+
+
+def total(terms: dict[str, float], p: float) -> float:
+    """The bound that the terms add up to: Minkowski on good inputs, p-th powers over disjoint sets of inputs."""
+    good = p_sum((terms["piecewise"], terms["lost cubes"]), p) + terms["softmax"] + terms["rounding"]
+    return float(p_sum((good, terms["ramps"]), p) * (1 + CHECKER_ROOM))
+
+
+def with_rounding(certificate: Certificate, entry_error: float, target: Target) -> Certificate:
+    """The same certificate for another rounding error per entry (merged layers round differently)."""
+    p = float(certificate.norm_order or 1)
+    size = (target.token_dim * target.seq_len * box_volume(target)) ** (1 / p)
+    terms = {**certificate.terms, "rounding": entry_error * size}
+    return replace(certificate, terms=terms, bound=total(terms, p))
 
 
 def split_cells(piecewise: PiecewiseConstant) -> tuple[Cells, Cells]:

@@ -31,7 +31,7 @@ TargetName = Annotated[str, typer.Argument(help="A built-in target (see `targets
 TokenDim = Annotated[int, typer.Option("--token-dim", "-d", help="Numbers per token.")]
 SeqLen = Annotated[int, typer.Option("--seq-len", "-n", help="Tokens per sequence.")]
 Cells = Annotated[int, typer.Option("--cells", "-N", help="Cells per axis, 1/delta.")]
-How = Annotated[str, typer.Option("--construction", help="sum (ours) or paper.")]
+How = Annotated[str, typer.Option("--construction", help="sum (ours), paper or wide.")]
 Norm = Annotated[float, typer.Option("--norm", "-p", help="Norm order p in [1, inf).")]
 Support = Annotated[str, typer.Option("--support", help="The box, LOW,HIGH.")]
 Positional = Annotated[bool, typer.Option("--positional", help="A function of your own that is not equivariant.")]
@@ -96,6 +96,7 @@ def compile_target(
     cells: Annotated[int | None, typer.Option("--cells", "-N", help="Cells per axis instead of a tolerance.")] = None,
     norm: Norm = 2,
     construction: How = "sum",
+    hidden_dim: Annotated[int, typer.Option(help="Hidden units per layer, 4 W: width for depth.")] = 4,
     support: Support = "0,1",
     positional: Positional = False,
     lipschitz: Lipschitz = None,
@@ -107,7 +108,7 @@ def compile_target(
     with _working(f"compiling {f.name}") as say:
         c = pf.compile(
             f, tolerance=tolerance, cells_per_axis=cells, norm_order=norm, construction=_construction(construction),
-            progress=say,
+            hidden_dim=hidden_dim, progress=say,
         )  # fmt: skip
         if output is not None:
             say(f"saving to {output}")
@@ -219,6 +220,23 @@ def distance(
     console.print(f"d_{norm:g} = {measured.value:.6g} +- {measured.error:.2g} ({measured.samples:,} sequences)")
     if saved.certificate.norm_order == norm:
         console.print(f"certified: <= {number(saved.certificate.bound)} ({saved.certificate.kind})")
+
+
+@app.command(
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    help="BERT with cheaper token mixers in place of self-attention (Section 6).",
+)
+def bert(context: typer.Context) -> None:
+    # Imported here, so that the rest of the command line starts fast and works without torch.
+    try:
+        from provenformer.bert.cli import app as bert_app
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("provenformer"):
+            raise
+        remedy = "install the extra: pip install 'provenformer[bert]'"
+        raise ProvenformerError(f"`provenformer bert` needs {error.name}, which is not installed; {remedy}") from None
+    bert_app(context.args, prog_name="provenformer bert")
 
 
 def main() -> None:

@@ -16,19 +16,25 @@ from flint import fmpz, nmod_poly
 
 from provenformer.errors import ProvenformerError
 
-GREEDY_LIMIT = 3_000  # sums; beyond, the greedy search costs more time than its smaller codes are worth
+GREEDY_LIMIT = 1_000  # sums; beyond, the greedy search costs more time than its smaller codes are worth
+GREEDY_ORDER = 64
 FIELD_LIMIT = 2**27  # elements of GF(q^n) that are enumerated for the logarithms
 
 
 @lru_cache(maxsize=64)
 def bn_codes(size: int, order: int) -> tuple[int, ...]:
     """`size` positive integers, increasing, all sums of `order` of them different: the smaller of the two sets."""
-    greedy = greedy_codes(size, order) if comb(size + order - 1, order) <= GREEDY_LIMIT else None
+    greedy = greedy_codes(size, order) if greedy_is_cheap(size, order) else None
     prime = next_prime(size)
     if greedy is not None and (greedy[-1] <= prime**order // 2 or prime**order > FIELD_LIMIT):
         return greedy
     algebraic = bose_chowla_codes(size, order)
     return algebraic if greedy is None or algebraic[-1] < greedy[-1] else greedy
+
+
+def greedy_is_cheap(size: int, order: int) -> bool:
+    """Whether the greedy search takes a fraction of a second."""
+    return order <= GREEDY_ORDER and comb(size + order - 1, order) <= GREEDY_LIMIT
 
 
 def greedy_codes(size: int, order: int) -> tuple[int, ...]:

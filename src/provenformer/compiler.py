@@ -6,7 +6,7 @@ target -> grid -> piecewise constant (Lemma 8) -> modified network (Lemmas 5, 6,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,21 +14,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from provenformer import context, quantize, sums, values
-from provenformer.certify import ROUND, Budget, Certificate, certify, require_float64, softmax_error
-from provenformer.errors import ProvenformerError
+from provenformer.certify import ROUND, Budget, Certificate, certify, require_float64, softmax_error, with_rounding
+from provenformer.errors import ProvenformerError, Rejected
 from provenformer.exact import ExactArray
 from provenformer.grid import Grid
 from provenformer.integrals import KINDS, NORM_LIMIT, Kind, best_kind
 from provenformer.modified import ModifiedNetwork, Run
-from provenformer.network import Network
+from provenformer.network import Network, ReluRun
 from provenformer.piecewise import PiecewiseConstant
 from provenformer.planning import LAYER_LIMIT, Construction, Plan, context_kind, plan, require_construction
-from provenformer.relax import relax
+from provenformer.relax import merge_bumps, relax
 from provenformer.storage import save, target_spec
 from provenformer.targets import Target
+from provenformer.verification import executed_rounding
+from provenformer.wide import WideNetwork, wide_network
+from provenformer.wide_check import follow
 
 if TYPE_CHECKING:
-    from provenformer.export.torch_module import TransformerBlocks
+    from provenformer.export.torch_module import TransformerBlocks, WideBlocks
 
 
 @dataclass(frozen=True)
@@ -41,14 +44,14 @@ class Compiled:
     plan: Plan
     piecewise: PiecewiseConstant  # f_bar
     modified: ModifiedNetwork  # g_bar: hardmax, three-piece activations, exact
-    network: Network  # g: softmax, ReLU, float64
+    network: Network | WideNetwork  # g: softmax, ReLU, float64
     certificate: Certificate
 
     @property
     def grid(self) -> Grid:
         return self.plan.grid
 
-    def to_torch(self) -> TransformerBlocks:
+    def to_torch(self) -> TransformerBlocks | WideBlocks:
         """The network as a torch module (see export/torch_module.py)."""
         return self.network.to_torch()
 
@@ -70,13 +73,14 @@ def compile(
     cells_per_axis: int | None = None,
     construction: Construction = "sum",
     kind: Kind | None = None,
+    hidden_dim: int = 4,
     max_layers: int = LAYER_LIMIT,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Compiled:
     """A network g with a certificate that d_p(target, g) <= tolerance, as small as certifies; or on a given grid.
 
     Give `tolerance` or `cells_per_axis`. `kind` asks for a kind of certificate; by default the strongest possible.
-    `progress` is told in a few words what is being done.
+    `hidden_dim` = 4 W trades depth for width: 2 W value layers become one. `progress` is told in a few words what is being done.
     """
     require_construction(construction)
     require_norm_order(norm_order)
@@ -84,16 +88,17 @@ def compile(
         raise ProvenformerError("give either tolerance or cells_per_axis, and not both.")
     if kind is not None and kind not in KINDS:
         raise ProvenformerError(f"unknown kind '{kind}' of certificate; choose one of: {', '.join(KINDS)}.")
+    if not isinstance(hidden_dim, int) or hidden_dim < 4 or hidden_dim % 4:
+        raise ProvenformerError(f"hidden_dim={hidden_dim} is not a multiple of 4; give 4 W for W times wider layers.")
     kind = kind or best_kind(target)
 
     def attempt(cells: int) -> Draft:
         sizes = plan_for(target, cells, construction)
         sizes.require_buildable(max_layers)
         progress(f"{cells} cells per axis, {sizes.layers:,} layers")
-        require_float64(sizes.id_bits)
+        require_float64(sizes.id_bits, construction)
         piecewise = PiecewiseConstant.of(target, sizes.grid, context_kind(construction, sizes.positional))
-        build = sum_network if construction == "sum" else paper_network
-        modified, budget = build(piecewise)
+        modified, budget = BUILDERS[construction](piecewise)
         return Draft(sizes, piecewise, modified, certify(piecewise, norm_order, kind, budget, tolerance))
 
     target.require_pointwise()
@@ -103,10 +108,48 @@ def compile(
     else:
         draft = smallest_that_certifies(attempt, require_tolerance(tolerance), target, construction, norm_order)
     certificate = draft.certificate
-    in_cells = draft.modified if construction == "sum" else paper_network(draft.piecewise, in_cells=True)[0]
-    clip_low, clip_high = np.array(certificate.clip_low), np.array(certificate.clip_high)
-    network = relax(in_cells, {quantize.STAGE: Fraction(certificate.ramp)}, clip_low, clip_high)
+    network: Network | WideNetwork
+    if construction == "wide":
+        network, certificate = wide_blocks(draft.piecewise, certificate)
+    else:
+        in_cells = draft.modified if construction == "sum" else paper_network(draft.piecewise, in_cells=True)[0]
+        clip_low, clip_high = np.array(certificate.clip_low), np.array(certificate.clip_high)
+        network = relax(in_cells, {quantize.STAGE: Fraction(certificate.ramp)}, clip_low, clip_high)
+        if hidden_dim > 4:
+            network, certificate = merge_values(network, certificate, hidden_dim, target, draft.plan.grid)
+    if tolerance is not None and certificate.bound > tolerance:
+        raise ProvenformerError(
+            f"with hidden_dim={network.hidden_dim} float64 rounding brings the bound to {certificate.bound:.3g} (tolerance "
+            f"{tolerance}); use a smaller hidden_dim, construction='sum' or a larger tolerance."
+        )
     return Compiled(target, construction, norm_order, draft.plan, draft.piecewise, draft.modified, network, certificate)
+
+
+def merge_values(
+    network: Network, certificate: Certificate, hidden_dim: int, target: Target, grid: Grid
+) -> tuple[Network, Certificate]:
+    """Value layers with `hidden_dim` units; the rounding term is then read off the new weights.
+
+    Three times: the executed output against the checker's table, that table and the weights each against A.
+    """
+    runs = tuple(
+        merge_bumps(run, hidden_dim) if isinstance(run, ReluRun) and run.stage == values.STAGE and len(run) > 1 else run
+        for run in network.runs
+    )
+    merged = replace(network, runs=runs)
+    return merged, with_rounding(certificate, 3 * executed_rounding(merged, target, grid, certificate.ramp), target)
+
+
+def wide_blocks(piecewise: PiecewiseConstant, certificate: Certificate) -> tuple[WideNetwork, Certificate]:
+    """The wide network; its rounding term is read off its weights, as for merged layers."""
+    network = wide_network(piecewise, certificate.ramp)
+    try:
+        table = follow(network, piecewise.target, piecewise.grid, certificate.ramp, piecewise.contexts)
+    except Rejected as verdict:
+        raise ProvenformerError(
+            f"construction='wide' does not fit float64 at this size ({verdict}); use fewer cells or construction='sum'."
+        ) from verdict
+    return network, with_rounding(certificate, 3 * table.radius, piecewise.target)
 
 
 @dataclass(frozen=True)
@@ -244,6 +287,21 @@ def sum_network(piecewise: PiecewiseConstant) -> tuple[ModifiedNetwork, Budget]:
     # The uniform mean: n + 4 rounded operations on numbers whose absolute values sum to the id; two more for the skip.
     budget = Budget(codes.id_high, scale, (grid.seq_len + 8) * ROUND, 0.0, codes.far_below)
     return _network(piecewise, runs), budget
+
+
+def wide_budget(piecewise: PiecewiseConstant) -> tuple[ModifiedNetwork, Budget]:
+    """The wide network computes what the sum network does; its ids are ranks, and its rounding is measured later."""
+    modified, budget = sum_network(piecewise)
+    sizes = plan_for(piecewise.target, piecewise.grid.cells_per_axis, "wide")
+    # Ramps of 2^-24 keep the rounding of a code, of size code * 2^24 * N * 2^-53, far below one half.
+    return modified, replace(budget, id_high=1 << sizes.id_bits, output_scale=1, far_below=0, ramp_bits=24)
+
+
+BUILDERS: dict[Construction, Callable[[PiecewiseConstant], tuple[ModifiedNetwork, Budget]]] = {
+    "sum": sum_network,
+    "paper": paper_network,
+    "wide": wide_budget,
+}
 
 
 def _network(piecewise: PiecewiseConstant, runs: list[Run]) -> ModifiedNetwork:

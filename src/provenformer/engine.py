@@ -16,7 +16,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from provenformer.network import Network, ReluRun, attention
+from provenformer import network as reference
+from provenformer.network import Network, ReluRun
 from provenformer.targets import FloatArray
 
 BLOCK = 256  # tokens: d rows of 2 KB each, with room for temporaries in the first-level cache
@@ -24,16 +25,7 @@ BLOCK = 256  # tokens: d rows of 2 KB each, with room for temporaries in the fir
 
 def evaluate(network: Network, x: FloatArray) -> FloatArray:
     """g(x) for a batch (batch, d, n)."""
-    batch, d, n = x.shape
-    if network.positions is not None:
-        x = x + network.positions
-    tokens = np.ascontiguousarray(x.transpose(1, 0, 2)).reshape(d, batch * n)
-    for run in network.runs:
-        if isinstance(run, ReluRun):
-            tokens = feed_forward(run, tokens)
-        else:
-            tokens = attention(run, tokens.reshape(d, batch, n)).reshape(d, batch * n)
-    return tokens.reshape(d, batch, n).transpose(1, 0, 2)
+    return reference.evaluate(network, x, feed_forward)
 
 
 def feed_forward(run: ReluRun, tokens: FloatArray) -> FloatArray:
@@ -42,7 +34,9 @@ def feed_forward(run: ReluRun, tokens: FloatArray) -> FloatArray:
     direction = run.W_1[0, 0] if len(run) else np.zeros(len(tokens))
     shared = bool(run.W_1.strides[0] == 0 or len(run) == 1) and bool((np.abs(run.W_1[0]) == np.abs(direction)).all())
     weights = (run.W_1[:1] if run.W_1.strides[0] == 0 else run.W_1, run.b_1, run.W_2, run.b_2)
-    if len(tokens) == 1:
+    if run.W_1.shape[1] != 4:
+        _wide_rows(out, *(np.ascontiguousarray(w) for w in weights))
+    elif len(tokens) == 1:
         # Same arithmetic with the loops over rows written out: the compiler vectorises over tokens.
         if shared and (run.W_1[0] >= 0).all():
             _one_row_one_direction(out[0], *(np.ascontiguousarray(w) for w in weights))
@@ -165,3 +159,35 @@ def _rows_one_direction(x, direction, b_1, W_2, b_2):  # type: ignore[no-untyped
                     t = t + direction[row] * x[row, k]
                 reads[k - start] = t
             largest = reads.max()
+
+
+@njit(cache=True, parallel=True)
+def _wide_rows(x, W_1, b_1, W_2, b_2):  # type: ignore[no-untyped-def]
+    """Any d, any number of units per layer; W_1 has one entry when all layers share it."""
+    d, count = x.shape
+    units = b_1.shape[1]
+    blocks = (count + BLOCK - 1) // BLOCK
+    for block in prange(blocks):
+        start, stop = block * BLOCK, min(count, (block + 1) * BLOCK)
+        hidden = np.empty(BLOCK)
+        change = np.empty((d, BLOCK))
+        for i in range(len(b_1)):
+            shared = i if len(W_1) > 1 else 0
+            change[:] = 0.0
+            for unit in range(units):
+                on = False
+                for k in range(start, stop):
+                    t = W_1[shared, unit, 0] * x[0, k]
+                    for row in range(1, d):
+                        t = t + W_1[shared, unit, row] * x[row, k]
+                    h = max(t + b_1[i, unit], 0.0)
+                    hidden[k - start] = h
+                    on = on or h > 0.0
+                if on:  # a unit that is off on the whole block adds exact zeros
+                    for row in range(d):
+                        w = W_2[i, row, unit]
+                        for k in range(stop - start):
+                            change[row, k] = change[row, k] + w * hidden[k]
+            for row in range(d):
+                for k in range(start, stop):
+                    x[row, k] = x[row, k] + change[row, k - start] + b_2[i, row]

@@ -120,6 +120,12 @@ class ExactArray:
             if self.num.ndim and self.num.strides[0] == 0:  # a repeated entry: round it once
                 return np.broadcast_to(to_float(self.num[:1], self.den), self.num.shape)
             return to_float(self.num, self.den)
+        if (
+            self.num.dtype != object
+            and self.den & (self.den - 1) == 0
+            and (not self.num.size or np.abs(self.num).max() < 2**53)
+        ):
+            return self.num / float(self.den) + self.dyadic  # an exact quotient: the sum is rounded once
         den = self.common_denominator
         return to_float(self.over(den), den)
 

@@ -26,15 +26,21 @@ _U = 2.0**-53
 def first_overflow(network: Network, largest_input: float) -> tuple[int, int] | None:
     """(run, layer) before which a number might pass 2^1000, or None when no number can."""
     bits = float(np.log2(max(largest_input, 1.0)))
+    top = np.inf  # no number of the first row is larger; unknown until a layer caps it
     for index, run in enumerate(network.runs):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            factor, constant, needed = _relu(run) if isinstance(run, ReluRun) else _softmax(run)
+            if isinstance(run, ReluRun):
+                factor, constant, needed = _steps_down(run, min(top, 2.0 ** min(bits, 1020.0))) or _relu(run)
+            else:
+                factor, constant, needed = _softmax(run)
             # M_i <= (M_0 + sum of constants) * product of factors, as every factor is at least 1.
             added, grown = (np.concatenate([[0.0], np.cumsum(v)]) for v in (constant, np.log2(factor)))
             before = np.logaddexp2(bits, np.log2(added)) + grown
             over = ~(before[:-1] * needed[0] + needed[1] < LIMIT_BITS)
         if over.any():
             return index, int(np.argmax(over))
+        size = 2.0 ** min(bits, 1020.0)
+        top = _cap(run, min(top, size), -size) if isinstance(run, ReluRun) and len(run) == 1 else np.inf
         bits = float(before[-1]) if len(run) else bits
     return None
 
@@ -65,6 +71,50 @@ def _relu(run: ReluRun) -> Growth:
     read = np.maximum(reads.max(axis=1), np.abs(run.b_1).max(axis=1))
     inside = np.log2(1.0 + read) + np.log2(2.0 + crude + sizes + constant)
     return 1.0 + slope + 32 * _U * crude, constant, (np.ones(len(run)), inside)
+
+
+def _cap(run: ReluRun, top: float, low: float) -> float:
+    """The largest number in the first row after one layer, if it was in [low, top] and the layer reads that row only.
+
+    The layer and a bound on its rounding are piecewise linear, so the sum is largest at an end or at a break.
+    """
+    used = run.W_2[0, 0] != 0
+    if not run.W_2[0, 0].any() and run.b_2[0, 0] == 0:
+        return top  # another row
+    reads, biases, out = run.W_1[0, used, 0], run.b_1[0, used], run.W_2[0, 0, used]
+    if run.W_1[0, used, 1:].any() or (reads == 0).any() or not np.isfinite(top):
+        return np.inf
+    points = np.append(np.clip(-biases / reads, low, top), (low, top))
+    hidden = np.maximum(reads * points[:, None] + biases, 0.0)
+    sizes = np.abs(out) * (hidden + np.abs(biases) * 2.0**-20)
+    values = points + (out * hidden).sum(axis=1) + run.b_2[0, 0]
+    # A few terms: each a rounded difference, a rounded product and rounded sums.
+    return float((values + 8 * _U * (np.abs(points) + sizes.sum(axis=1))).max())
+
+
+def _steps_down(run: ReluRun, top: float) -> Growth | None:
+    """Steps that only lower what they read: a read never grows, so each layer adds its height at most once, no factor.
+
+    A read t above step i becomes t - |height| up to rounding; that is a step down when the rounding of the two large terms,
+    relative to the largest read there can be (`top`), is less than the height. Two products, each of a rounded difference.
+    """
+    direction, b_1 = run.W_1[:1, :1], run.b_1
+    falling_off = not run.W_2[:, :, 2:].any() and not run.b_2.any() and run.W_1.shape[1] == 4
+    if not falling_off or (run.W_1[:, :2] != direction).any() or (run.W_2[:, :, 1] != -run.W_2[:, :, 0]).any():
+        return None
+    ramp = b_1[:, 0] - b_1[:, 1]
+    heights = run.W_2[:, :, 0] * ramp[:, None]  # (layers, d)
+    down = -(heights * direction[0, 0]).sum(axis=1)
+    size = (np.abs(run.W_2[:, :, 0]) * np.abs(direction[0, 0])).sum(axis=1)
+    first_row = (direction[0, 0] == np.eye(len(direction[0, 0]))[0]).all()
+    if not first_row:
+        return None
+    largest = top + np.abs(b_1[:, :2]).max(axis=1)  # only reads above a step, which is above 0, are touched
+    if not ((ramp > 0) & (b_1[:, 0] < 0) & (16 * _U * size * largest < down)).all():
+        return None
+    grown = 2 * np.abs(heights).max(axis=1) + 16 * _U * np.abs(run.W_2).max(axis=(1, 2)) * largest
+    inside = np.log2(2.0 + np.abs(run.W_2).max(axis=(1, 2)) + np.abs(b_1).max(axis=1)) + 8.0
+    return np.ones(len(run)), grown, (np.ones(len(run)), inside)
 
 
 def _softmax(run: SoftmaxRun) -> Growth:

@@ -26,7 +26,7 @@ def _up(x: Any) -> FloatArray:
     return np.asarray(np.nextafter(x, np.inf), dtype=np.float64)
 
 
-class Interval:
+class Interval(np.lib.mixins.NDArrayOperatorsMixin):
     """All real arrays x with lo <= x <= hi."""
 
     __slots__ = ("hi", "lo")
@@ -53,11 +53,6 @@ class Interval:
     def __float__(self) -> float:
         raise TypeError("an interval is not a number")
 
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        raise TypeError("a comparison of intervals can be undecided")
-
     def __len__(self) -> int:
         return len(self.lo)
 
@@ -70,6 +65,8 @@ class Interval:
             if ufunc in table and not kwargs.get("out"):
                 axis = kwargs.get("axis", 0 if len(inputs) < 2 else inputs[1])
                 return table[ufunc](inputs[0], axis, bool(kwargs.get("keepdims", False)))
+        if method == "__call__" and ufunc is np.power and not kwargs:
+            return _power(as_interval(inputs[0]), inputs[1])
         if method == "__call__" and ufunc in _UFUNCS and not kwargs:
             return _UFUNCS[ufunc](*(as_interval(v) for v in inputs))
         raise TypeError(f"numpy.{ufunc.__name__} ({method}) is not available on intervals")
@@ -79,39 +76,6 @@ class Interval:
         if func not in _FUNCTIONS:
             raise TypeError(f"numpy.{func.__name__} is not available on intervals")
         return _FUNCTIONS[func](*args, **kwargs)
-
-    def __add__(self, other: Any) -> Any:
-        return np.add(self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return np.add(other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return np.subtract(self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return np.subtract(other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return np.multiply(self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return np.multiply(other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return np.divide(self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return np.divide(other, self)
-
-    def __pow__(self, exponent: Any) -> Any:
-        return _power(self, exponent)
-
-    def __neg__(self) -> Any:
-        return np.negative(self)
-
-    def __abs__(self) -> Any:
-        return np.absolute(self)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Interval:
         return _sum(self, axis, keepdims)

@@ -15,15 +15,14 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from itertools import accumulate, pairwise
 from math import gcd, lcm
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from provenformer.errors import ProvenformerError
 from provenformer.exact import Array, ExactArray, denominator_of_floats, floats_over, integer_dtype, to_float
+from provenformer.layers import LayerStack
 from provenformer.targets import FloatArray, require_sequences
 
 Piece = tuple[Fraction, Fraction]  # slope, intercept
@@ -58,6 +57,7 @@ class ThreePiece:
 class FeedForward:
     """A run of feed-forward layers with one hidden unit each; they share phi."""
 
+    attends: ClassVar[bool] = False
     stage: str
     W_1: ExactArray  # (layers, d)
     b_1: ExactArray  # (layers,)
@@ -73,6 +73,7 @@ class FeedForward:
 class Attention:
     """A run of attention layers with heads of size one."""
 
+    attends: ClassVar[bool] = True
     stage: str
     W_O: ExactArray  # (layers, heads, d)
     W_V: ExactArray  # (layers, heads, d)
@@ -130,7 +131,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class ModifiedNetwork:
+class ModifiedNetwork(LayerStack):
     """A composition of modified blocks, with positions E added first when given (Theorem 3)."""
 
     token_dim: int
@@ -139,42 +140,7 @@ class ModifiedNetwork:
     positions: ExactArray | None = None  # E, (d, n)
     closed_at: tuple[float, ...] | None = None  # with positions: the upper end of the box, per row
 
-    heads = 2
-    head_dim = 1
     hidden_dim = 1
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(h, m, r)."""
-        return (self.heads, self.head_dim, self.hidden_dim)
-
-    @cached_property
-    def _ends(self) -> list[int]:
-        return list(accumulate(len(run) for run in self.runs))
-
-    @property
-    def layers(self) -> int:
-        """How many layers there are, of either kind."""
-        return self._ends[-1] if self._ends else 0
-
-    @property
-    def stages(self) -> dict[str, int]:
-        """Layers per stage, in order."""
-        out: dict[str, int] = {}
-        for run in self.runs:
-            out[run.stage] = out.get(run.stage, 0) + len(run)
-        return out
-
-    @property
-    def blocks(self) -> int:
-        """Blocks t^(h,m,r): an attention layer and the feed-forward layer after it share one."""
-        return count_blocks(self.runs)
-
-    @property
-    def parameters(self) -> int:
-        """Parameters of that many full blocks, and of E."""
-        per_block = block_parameters(self.token_dim, *self.shape)
-        return self.blocks * per_block + (0 if self.positions is None else self.token_dim * self.seq_len)
 
     @property
     def nbytes(self) -> int:
@@ -183,10 +149,7 @@ class ModifiedNetwork:
 
     def layer(self, index: int) -> FeedForwardLayer | AttentionLayer:
         """Any single layer as the paper's matrices."""
-        if not 0 <= index < self.layers:
-            raise ProvenformerError(f"layer {index} does not exist; the network has layers 0..{self.layers - 1}.")
-        at = bisect_right(self._ends, index)
-        run, i = self.runs[at], index - (self._ends[at] - len(self.runs[at]))
+        run, i = self._find(index)
         if isinstance(run, Attention):
             return AttentionLayer(
                 run.stage, run.W_O[i][:, :, None], run.W_V[i][:, None], run.W_K[i][:, None], run.W_Q[i][:, None],
@@ -239,17 +202,6 @@ def hardmax(scores: Array) -> Array:
     ties = best.sum(axis=-2, keepdims=True)
     share: Array = np.frompyfunc(lambda k: Fraction(1, int(k)), 1, 1)(ties)
     return np.asarray(best * share)
-
-
-def count_blocks(runs: tuple[Any, ...]) -> int:
-    """Blocks of a sequence of runs: an attention layer and the feed-forward layer after it share one block."""
-    shared = sum(isinstance(a, Attention) and isinstance(b, FeedForward) for a, b in pairwise(runs))
-    return sum(len(run) for run in runs) - shared
-
-
-def block_parameters(token_dim: int, heads: int, head_dim: int, hidden_dim: int) -> int:
-    """Parameters of one block: W_O, W_V, W_K, W_Q, b_Q per head; W_1, b_1, W_2, b_2."""
-    return heads * head_dim * (4 * token_dim + 1) + hidden_dim * (2 * token_dim + 1) + token_dim
 
 
 def _feed(run: FeedForward, num: Array, den: int) -> Iterator[tuple[Array, int]]:

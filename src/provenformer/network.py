@@ -11,16 +11,15 @@ with it bit by bit.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from provenformer.errors import ProvenformerError
-from provenformer.modified import block_parameters
+from provenformer.layers import LayerStack
 from provenformer.targets import FloatArray, require_sequences
 
 if TYPE_CHECKING:
@@ -34,10 +33,11 @@ SMALL_JOB = 1 << 20  # layers times numbers: below this the reference is as fast
 class ReluRun:
     """A run of feed-forward layers."""
 
+    attends: ClassVar[bool] = False
     stage: str
-    W_1: FloatArray  # (layers, 4, d)
-    b_1: FloatArray  # (layers, 4)
-    W_2: FloatArray  # (layers, d, 4)
+    W_1: FloatArray  # (layers, r, d), r = 4 unless layers were merged
+    b_1: FloatArray  # (layers, r)
+    W_2: FloatArray  # (layers, d, r)
     b_2: FloatArray  # (layers, d)
 
     def __len__(self) -> int:
@@ -48,6 +48,7 @@ class ReluRun:
 class SoftmaxRun:
     """A run of attention layers with two heads of size one."""
 
+    attends: ClassVar[bool] = True
     stage: str
     W_O: FloatArray  # (layers, 2, d)
     W_V: FloatArray  # (layers, 2, d)
@@ -63,52 +64,18 @@ FloatRun = ReluRun | SoftmaxRun
 
 
 @dataclass(frozen=True)
-class Network:
-    """g in T^(2,1,4), or in T_P^(2,1,4) when positions are given."""
+class Network(LayerStack):
+    """g in T^(2,1,r), or in T_P^(2,1,r) when positions are given; r = 4 unless depth was traded for width."""
 
     token_dim: int
     seq_len: int
     runs: tuple[FloatRun, ...]
     positions: FloatArray | None = None  # E, (d, n)
 
-    heads = 2
-    head_dim = 1
-    hidden_dim = 4
-
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """(h, m, r)."""
-        return (self.heads, self.head_dim, self.hidden_dim)
-
-    @cached_property
-    def _ends(self) -> list[int]:
-        return list(accumulate(len(run) for run in self.runs))
-
-    @property
-    def layers(self) -> int:
-        """How many layers there are, of either kind."""
-        return self._ends[-1]
-
-    @property
-    def stages(self) -> dict[str, int]:
-        """Layers per stage, in order."""
-        out: dict[str, int] = {}
-        for run in self.runs:
-            out[run.stage] = out.get(run.stage, 0) + len(run)
-        return out
-
-    @property
-    def blocks(self) -> int:
-        """Blocks t^(2,1,4): an attention layer and the feed-forward layer after it share one."""
-        runs = [run for run in self.runs if len(run)]
-        shared = sum(isinstance(a, SoftmaxRun) and isinstance(b, ReluRun) for a, b in pairwise(runs))
-        return self.layers - shared
-
-    @property
-    def parameters(self) -> int:
-        """Parameters of that many full blocks, and of E."""
-        per_block = block_parameters(self.token_dim, *self.shape)
-        return self.blocks * per_block + (0 if self.positions is None else self.positions.size)
+    def hidden_dim(self) -> int:
+        """r: the widest feed-forward layer; narrower ones are padded with units that are off."""
+        return max(int(run.W_1.shape[1]) for run in self.runs if isinstance(run, ReluRun))
 
     @property
     def nbytes(self) -> int:
@@ -118,10 +85,7 @@ class Network:
 
     def layer(self, index: int) -> dict[str, FloatArray]:
         """Any single layer as the paper's matrices, by name."""
-        if not 0 <= index < self.layers:
-            raise ProvenformerError(f"layer {index} does not exist; the network has layers 0..{self.layers - 1}.")
-        at = bisect_right(self._ends, index)
-        run, i = self.runs[at], index - (self._ends[at] - len(self.runs[at]))
+        run, i = self._find(index)
         return {name: value[i] for name, value in vars(run).items() if isinstance(value, np.ndarray)}
 
     def to_torch(self) -> TransformerBlocks:
@@ -131,6 +95,14 @@ class Network:
         except ImportError as error:
             raise ProvenformerError("to_torch() needs PyTorch; pip install 'provenformer[torch]'.") from error
         return TransformerBlocks(self)
+
+    def to_onnx(self, path: str | Path) -> None:
+        """Write an ONNX model, float64. Needs the extra `onnx`."""
+        try:
+            from provenformer.export.onnx_model import save_onnx
+        except ImportError as error:
+            raise ProvenformerError("to_onnx() needs onnx; pip install 'provenformer[onnx]'.") from error
+        save_onnx(self, path)
 
     def __call__(self, x: FloatArray) -> FloatArray:
         """g(x) for x of shape (..., d, n), layer by layer in float64."""
@@ -143,15 +115,18 @@ class Network:
         return engine.evaluate(self, batch).reshape(x.shape)
 
 
-def evaluate(network: Network, x: FloatArray) -> FloatArray:
-    """The reference evaluation of a batch (batch, d, n)."""
+def evaluate(
+    network: Network, x: FloatArray, feed: Callable[[ReluRun, FloatArray], FloatArray] | None = None
+) -> FloatArray:
+    """The reference evaluation of a batch (batch, d, n); `feed` replaces how a feed-forward run is applied."""
+    feed = feed or feed_forward
     batch, d, n = x.shape
     if network.positions is not None:
         x = x + network.positions
     tokens = np.ascontiguousarray(x.transpose(1, 0, 2)).reshape(d, batch * n)  # rows of all tokens side by side
     for run in network.runs:
         if isinstance(run, ReluRun):
-            tokens = feed_forward(run, tokens)
+            tokens = feed(run, tokens)
         else:
             tokens = attention(run, tokens.reshape(d, batch, n)).reshape(d, batch * n)
     return tokens.reshape(d, batch, n).transpose(1, 0, 2)

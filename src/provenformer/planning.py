@@ -6,21 +6,21 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from provenformer.codes import GREEDY_LIMIT, bn_codes, next_prime
+from provenformer.codes import bn_codes, greedy_is_cheap, next_prime
 from provenformer.context import Sweep
 from provenformer.errors import ProvenformerError
 from provenformer.grid import ContextKind, Grid
-from provenformer.modified import block_parameters
+from provenformer.layers import block_parameters
 
-Construction = Literal["sum", "paper"]
-CONSTRUCTIONS: tuple[Construction, ...] = ("sum", "paper")
+Construction = Literal["sum", "paper", "wide"]
+CONSTRUCTIONS: tuple[Construction, ...] = ("sum", "paper", "wide")
 LAYER_LIMIT = 10_000_000
 ATTENTION_LIMIT = 100_000
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a network would cost; nothing is built. Counts are those of the softmax/ReLU network in T^(2,1,4)."""
+    """What a network would cost; nothing is built. Counts are those of the softmax/ReLU network."""
 
     grid: Grid
     construction: Construction
@@ -30,6 +30,7 @@ class Plan:
     contexts: int
     id_bits: int  # of the largest id; for "sum" beyond the greedy codes an upper bound
     lost_share: Fraction  # of the cubes in the box: there the network is 0
+    hidden_units: tuple[int, ...] = ()  # of the blocks of a wide network
 
     @property
     def layers(self) -> int:
@@ -37,15 +38,23 @@ class Plan:
         return sum(self.stages.values())
 
     @property
+    def hidden_dim(self) -> int:
+        """r: 4, or the widest layer of a wide network."""
+        return max(self.hidden_units, default=4)
+
+    @property
     def blocks(self) -> int:
-        """Blocks t^(2,1,4); the last attention layer and the feed-forward layer after it share one."""
+        """Blocks; the last attention layer and the feed-forward layer after it share one."""
         return self.layers - 1
 
     @property
     def parameters(self) -> int:
         """Parameters of those blocks, and of the positions."""
-        positions = self.grid.token_dim * self.grid.seq_len if self.positional else 0
-        return self.blocks * block_parameters(self.grid.token_dim, 2, 1, 4) + positions
+        d = self.grid.token_dim
+        positions = d * self.grid.seq_len if self.positional else 0
+        if self.hidden_units:
+            return sum(block_parameters(2 * d + 3, 1, 1, units) for units in self.hidden_units) + positions
+        return self.blocks * block_parameters(d, 2, 1, 4) + positions
 
     @property
     def residual_layers(self) -> int:
@@ -66,10 +75,11 @@ class Plan:
                 f"{what} needs {self.attention_layers:,} attention layers (limit {ATTENTION_LIMIT:,}); "
                 "use fewer cells or construction='sum'."
             )
-        if self.layers > layer_limit:
-            remedy = "use fewer cells" if self.construction == "sum" else "use fewer cells or construction='sum'"
+        needed, of = (sum(self.hidden_units), "hidden units") if self.hidden_units else (self.layers, "layers")
+        if needed > layer_limit:
+            remedy = "use fewer cells or construction='sum'" if self.construction == "paper" else "use fewer cells"
             raise ProvenformerError(
-                f"{what} needs {self.layers:,} layers (limit {layer_limit:,}, construction='{self.construction}'); "
+                f"{what} needs {needed:,} {of} (limit {layer_limit:,}, construction='{self.construction}'); "
                 f"{remedy}, or raise max_layers."
             )
 
@@ -83,6 +93,7 @@ class Plan:
             "layers": self.layers,
             "blocks": self.blocks,
             "parameters": self.parameters,
+            "hidden_dim": self.hidden_dim,
             "contexts": self.contexts,
             "id_bits": self.id_bits,
             "lost_share": float(self.lost_share),
@@ -102,7 +113,7 @@ def context_kind(construction: Construction, positional: bool) -> ContextKind:
     """What a construction tells apart."""
     if positional:
         return "sequences"
-    return "multisets" if construction == "sum" else "sets"
+    return "sets" if construction == "paper" else "multisets"
 
 
 def plan(
@@ -119,6 +130,8 @@ def plan(
     kind = context_kind(construction, positional)
     columns = n if positional else 1  # windows per cell
     values = grid.column_layers(kind)
+    if construction == "wide":
+        return _wide_plan(grid, positional, kind)
     if construction == "sum":
         stages = {
             "rescale": d,
@@ -139,11 +152,24 @@ def plan(
     return Plan(grid, construction, positional, stages, stages["contextual map"], grid.count(kind), bits, lost)
 
 
+def _wide_plan(grid: Grid, positional: bool, kind: ContextKind) -> Plan:
+    """Two units per step: at inner cell edges, between tokens (d > 1), between sums, between (context, token) pairs."""
+    d, columns = grid.token_dim, grid.seq_len if positional else 1
+    contexts = grid.count(kind)
+    steps = {"quantise": d * (columns * grid.cells_per_axis - 1)}
+    if d > 1:
+        steps["recode"] = columns * grid.column_count - 1
+    steps |= {"contextual map": contexts - 1, "values": grid.column_layers(kind) - 1}
+    stages = dict.fromkeys(steps, 1) | {"contextual map": 2}  # attention and feed-forward
+    largest_id = (columns - 1) * grid.cells_per_axis * sum(grid.id_vector) + grid.column_count
+    units = tuple(2 * count for count in steps.values())
+    return Plan(grid, "wide", positional, stages, 1, contexts, (contexts * largest_id).bit_length(), Fraction(0), units)
+
+
 def _sum_id_bits(grid: Grid, positional: bool) -> int:
     k, n = grid.column_count, grid.seq_len
     if positional:
         top = n + n * (k - 1) * k ** (n - 1)
         return int((top // n + 1) * (n * (n + 1) // 2 + n * (k**n - 1))).bit_length()
-    small = grid.count("multisets") <= GREEDY_LIMIT
-    largest = bn_codes(k, n)[-1] if small else next_prime(k) ** n
+    largest = bn_codes(k, n)[-1] if greedy_is_cheap(k, n) else next_prime(k) ** n
     return (max(2, largest) * n * largest).bit_length()

@@ -15,6 +15,7 @@ the size of the ids; clipped it costs at most (measure of the ramps)^(1/p) * (ra
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -23,6 +24,7 @@ from provenformer.exact import ExactArray
 from provenformer.modified import ZERO, Attention, FeedForward, ModifiedNetwork, ThreePiece
 from provenformer.network import FloatRun, Network, ReluRun, SoftmaxRun
 from provenformer.targets import FloatArray
+from provenformer.values import STAGE as VALUES
 
 ID_RAMP = Fraction(1, 4)  # in units; ids are whole units apart and read half a unit off
 
@@ -44,9 +46,48 @@ def relax(modified: ModifiedNetwork, ramps: dict[str, Fraction], low: FloatArray
         if isinstance(run, Attention):
             runs.append(_softmax(run))
         else:
-            runs.append(_relu(run, ramps.get(run.stage, ID_RAMP)))
+            relaxed = _relu(run, ramps.get(run.stage, ID_RAMP))
+            runs.append(_without_fall(relaxed) if run.stage == VALUES and len(run) > 1 else relaxed)
     positions = None if modified.positions is None else modified.positions.to_float()
     return Network(modified.token_dim, modified.seq_len, (*runs, clip(low, high)), positions)
+
+
+def _without_fall(run: ReluRun) -> ReluRun:
+    """Value bumps that never come down again: their two falling units are switched off.
+
+    In a downward sweep no id lies above a window when its turn comes, so nothing changes on good inputs. On a ramp a number
+    may; then it is lowered by the step instead of collecting the rounding of four large terms that ought to cancel, layer
+    after layer. So no number grows, however many layers there are (growth.py).
+    """
+    W_2 = run.W_2.copy()
+    W_2[:, :, 2:] = 0.0
+    return replace(run, W_2=W_2)
+
+
+def merge_bumps(run: ReluRun, hidden_dim: int) -> ReluRun:
+    """Value bumps, downwards, as staircases of `hidden_dim` / 2 steps: two units per bump instead of a layer of four.
+
+    A token above a group was finished by an earlier layer, so the last step need not come down again; within a group
+    each step adds only the difference to the step below it. That is also what keeps rounding small.
+    """
+    steps = hidden_dim // 2
+    layers, d = -(-len(run) // steps), run.W_2.shape[1]
+    start, ramp = -run.b_1[:, 0], float(run.b_1[0, 0] - run.b_1[0, 1])
+    height = run.W_2[:, :, 0] * ramp  # what a bump adds on its plateau
+    next_lower = np.zeros_like(height)
+    next_lower[:-1] = height[1:]
+    next_lower[steps - 1 :: steps] = 0.0  # the lowest step of a group starts from 0
+    rise = (height - next_lower) / ramp
+    b_1, W_2 = np.zeros((layers * steps, 2)), np.zeros((layers * steps, d, 2))
+    b_1[: len(run), 0], b_1[: len(run), 1] = -start, -(start + ramp)
+    W_2[: len(run), :, 0], W_2[: len(run), :, 1] = rise, -rise
+    return ReluRun(
+        run.stage,
+        np.broadcast_to(np.tile(run.W_1[:1, :1], (1, hidden_dim, 1)), (layers, hidden_dim, d)),
+        b_1.reshape(layers, hidden_dim),
+        W_2.reshape(layers, steps, d, 2).transpose(0, 2, 1, 3).reshape(layers, d, hidden_dim),
+        np.broadcast_to(np.zeros((1, d)), (layers, d)),
+    )
 
 
 def clip(low: FloatArray, high: FloatArray) -> ReluRun:

@@ -32,7 +32,7 @@ class _Shape(tuple[int, ...]):
         return super().__getitem__(index)
 
 
-class Slope:
+class Slope(numpy.lib.mixins.NDArrayOperatorsMixin):
     """A function value and its slopes in all input directions, as intervals."""
 
     __slots__ = ("slope", "value")
@@ -59,11 +59,6 @@ class Slope:
     def __float__(self) -> float:
         raise TypeError("a slope is not a number")
 
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        raise TypeError("a comparison of slopes can be undecided")
-
     def __len__(self) -> int:
         raise TypeError("the first axis of a slope holds the directions; use shape[-1] and shape[-2]")
 
@@ -80,6 +75,8 @@ class Slope:
             return _REDUCE[ufunc](inputs[0], axis, bool(kwargs.get("keepdims", False)))
         if method == "accumulate" and ufunc in _ACCUMULATE:
             return _ACCUMULATE[ufunc](inputs[0], kwargs.get("axis", 0 if len(inputs) < 2 else inputs[1]))
+        if method == "__call__" and ufunc is np.power and not kwargs:
+            return _power(_as_slope(inputs[0]), inputs[1])
         if method == "__call__" and ufunc in _UFUNCS and not kwargs:
             return _UFUNCS[ufunc](*(_as_slope(v) for v in inputs))
         raise TypeError(f"numpy.{ufunc.__name__} ({method}) is not available on slopes")
@@ -89,41 +86,6 @@ class Slope:
         if func not in _FUNCTIONS:
             raise TypeError(f"numpy.{func.__name__} is not available on slopes")
         return _FUNCTIONS[func](*args, **kwargs)
-
-    def __add__(self, other: Any) -> Any:
-        return np.add(self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return np.add(other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return np.subtract(self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return np.subtract(other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return np.multiply(self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return np.multiply(other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return np.divide(self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return np.divide(other, self)
-
-    def __neg__(self) -> Any:
-        return np.negative(self)
-
-    def __abs__(self) -> Any:
-        return np.absolute(self)
-
-    def __pow__(self, exponent: Any) -> Any:
-        if not isinstance(exponent, int) or exponent < 1:
-            raise TypeError("only whole powers >= 1 are available on slopes")
-        return self if exponent == 1 else self ** (exponent - 1) * self
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Slope:
         return _sum(self, axis, keepdims)
@@ -177,6 +139,12 @@ def _negative(a: Slope) -> Slope:
 
 def _multiply(a: Slope, b: Slope) -> Slope:
     return Slope(a.value * b.value, a.value * b.slope + a.slope * b.value)
+
+
+def _power(a: Slope, exponent: Any) -> Slope:
+    if not isinstance(exponent, int) or exponent < 1:
+        raise TypeError("only whole powers >= 1 are available on slopes")
+    return a if exponent == 1 else _multiply(_power(a, exponent - 1), a)
 
 
 def _divide(a: Slope, b: Slope) -> Slope:

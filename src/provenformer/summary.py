@@ -31,7 +31,7 @@ def plan_table(plan: Plan) -> Table:
     table = Table("quantity", "value", title=title, title_justify="left", box=None)
     for stage, layers in plan.stages.items():
         table.add_row(f"layers: {stage}", count(layers))
-    table.add_row("blocks t^(2,1,4)", count(plan.blocks))
+    table.add_row(f"blocks, {count(plan.hidden_dim)} hidden units", count(plan.blocks))
     table.add_row("parameters", count(plan.parameters))
     table.add_row("contexts", count(plan.contexts))
     table.add_row("id bits", str(plan.id_bits))

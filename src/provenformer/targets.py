@@ -41,7 +41,9 @@ class Target:
     def __post_init__(self) -> None:
         for name, least in (("token_dim", 1), ("seq_len", 2)):
             value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+            if not isinstance(value, int | np.integer) or isinstance(value, bool):
+                raise ProvenformerError(f"{name}={value!r} is not a whole number; give an integer >= {least}.")
+            if value < least:
                 raise ProvenformerError(f"{name}={value!r} is below the limit {least}; give an integer >= {least}.")
         shown = " ".join(repr(self.support).split())
         try:
@@ -70,7 +72,10 @@ class Target:
         """f(x), with every way in which a user's function can misbehave turned into one line."""
         x = require_sequences(x, self.token_dim, self.seq_len)
         try:
-            y = np.asarray(self.fn(x), dtype=np.float64)
+            result = self.fn(x)
+            if np.iscomplexobj(result):
+                raise TypeError("the result is complex")
+            y = np.asarray(result, dtype=np.float64)
         except Exception as error:
             reason = " ".join(str(error).split())  # one line, whatever the function says
             raise ProvenformerError(

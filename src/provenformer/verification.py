@@ -27,23 +27,21 @@ from typing import Any
 
 import numpy as np
 
-from provenformer.errors import ProvenformerError
+from provenformer.errors import ProvenformerError, Rejected
 from provenformer.grid import Grid
 from provenformer.growth import first_overflow
 from provenformer.integrals import KINDS, NORM_LIMIT, Cells, IntegralBound, Kind, bound_integral, p_sum
 from provenformer.network import Network, ReluRun, SoftmaxRun
 from provenformer.storage import Saved, load
 from provenformer.targets import FloatArray, Target, is_built_in
+from provenformer.wide import WideNetwork
+from provenformer.wide_check import follow, slack_in_cells
 
 U = 2.0**-53
 TINY = 2.0**-1000  # covers what underflow can lose, however many products
 SHORT_RUN = 64  # up to this many layers, a run is applied to every point
 LARGEST_INPUT = 1e100  # claims over the whole space are about inputs up to this, as executed
 CERTAIN = 746.0  # exp(-746) is below the smallest float64
-
-
-class Rejected(Exception):  # noqa: N818  (a verdict, not an error)
-    """A rule does not hold; the message names the layer and the property."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +79,11 @@ def verify(path: str | Path, target: Target | None = None) -> Report:
     return Report(True, claimed, derived, f"the bound {claimed:.6g} holds for these weights", terms)
 
 
+def executed_rounding(network: Network, target: Target, grid: Grid, ramp: float) -> float:
+    """How far float64, summing in any order, may be from the network's table: entry-wise, on good inputs."""
+    return _Walk(network, target, grid, ramp).outputs()[1]
+
+
 def _error_on_data(saved: Saved) -> float:
     """A memorised data set: the largest error over all pairs, by running the network."""
     inputs, outputs = saved.data.get("inputs"), saved.data.get("outputs")
@@ -105,17 +108,28 @@ def _derive(saved: Saved, target: Target | None) -> tuple[float, dict[str, float
     ramp, p, kind = float(claim.ramp), float(claim.norm_order or 0.0), claim.kind
     if not (0 < ramp < 0.5 and 1 <= p <= NORM_LIMIT and kind in KINDS):
         raise Rejected("the certificate's ramp, norm or kind is outside its range")
-    _require_finite(network, target, claim.domain)
-    walk = _Walk(network, target, grid, ramp)
-    table, radius = walk.outputs()
+    if isinstance(network, WideNetwork):
+        contexts = grid.contexts("sequences" if positional else "multisets")
+        wide = follow(network, target, grid, ramp, contexts)
+        if claim.domain != "box":
+            raise Rejected("a wide network is checked over the box only")
+        table, radius, low, high = wide.values, wide.radius, wide.low, wide.high
+        share = ramp + 2 * slack_in_cells(target, grid)
+    else:
+        _require_finite(network, target, claim.domain)
+        walk = _Walk(network, target, grid, ramp)
+        contexts, share = walk.contexts, walk.lost_share
+        table, radius = walk.outputs()
+        low, high = _clip_range(network.runs)
+        if claim.domain == "space":
+            walk.require_zero_outside()
     if not np.isfinite(table).all() or not np.isfinite(radius):
         raise Rejected("the network gives a value that is not finite")
-    clip_low, clip_high = _clip_range(network.runs)
-    cells = Cells.of(grid, walk.contexts, table, positional, is_built_in(target))
+    cells = Cells.of(grid, contexts, table, positional, is_built_in(target))
     integral = bound_integral(target, cells, p, _claimed_kind(kind))
     if not np.isfinite(integral.upper):
         raise Rejected("the target has no finite bound on a cube")
-    return _combine(target, grid, p, integral, radius, clip_low, clip_high, walk.lost_share, claim.domain, walk)
+    return _combine(target, grid, p, integral, radius, low, high, share, claim.domain)
 
 
 def _require_finite(network: Network, target: Target, domain: str) -> None:
@@ -151,7 +165,6 @@ def _combine(
     clip_high: FloatArray,
     ramp_share: float,
     domain: str,
-    walk: _Walk,
 ) -> tuple[float, dict[str, float]]:
     """Good inputs: table and rounding. Inputs on a ramp: at most the clip range (doubled, see certify.py) against f."""
     volume = float(np.prod(target.high - target.low) ** grid.seq_len)
@@ -162,7 +175,6 @@ def _combine(
     if domain == "space":
         if not target.vanishes_outside:
             raise Rejected("the claim is about the whole space, but the target does not vanish outside its box")
-        walk.require_zero_outside()
         measure += (1 + 2 * ramp_share / grid.cells_per_axis) ** axes - 1
     elif domain != "box":
         raise Rejected(f"the certificate's domain '{domain}' is unknown")
@@ -175,7 +187,7 @@ def _combine(
 def _clip_range(runs: Sequence[Any]) -> tuple[FloatArray, FloatArray]:
     """The last d layers must be x + ReLU(low - x) - ReLU(x - high), one per row, with 0 in [low, high]."""
     last = runs[-1] if runs else None
-    if not isinstance(last, ReluRun) or len(last) != last.W_2.shape[1]:
+    if not isinstance(last, ReluRun) or last.W_2.shape[1:] != (len(last), 4):
         raise Rejected("the last run is not one clipping layer per row")
     d = len(last)
     low, high = np.zeros(d), np.zeros(d)
@@ -327,7 +339,7 @@ def _map_intervals(where: _Where, run: ReluRun, i: int, row: int, low: list[Frac
     """Apply one layer to intervals of one coordinate, in place and exactly, widened by float64 rounding."""
     units = [
         (Fraction(float(run.W_1[i, u, row])), Fraction(float(run.b_1[i, u])), Fraction(float(run.W_2[i, row, u])))
-        for u in range(4)
+        for u in range(run.W_1.shape[1])
         if run.W_2[i, row, u] != 0.0
     ]
     shift = Fraction(float(run.b_2[i, row]))
@@ -635,7 +647,7 @@ def _layer_image(
     """
     units = [
         (Fraction(float(run.W_1[i, u, row])), Fraction(float(run.b_1[i, u])), Fraction(float(run.W_2[i, row, u])))
-        for u in range(4)
+        for u in range(run.W_1.shape[1])
         if run.W_2[i, row, u] != 0.0  # a unit with W_1 = 0 is a constant, not nothing
     ]
     shift = Fraction(float(run.b_2[i, row]))

@@ -173,13 +173,13 @@ def test_sum_is_not_zero_inside() -> None:
 
 @pytest.mark.parametrize("construction", ["sum", "paper"])
 def test_finding_6_ramps_without_and_with_the_clip(construction: str) -> None:
-    """On a ramp the raw output is of the size of ids; the clip bounds it by the range of the values."""
+    """On a ramp the raw output is as large as the gaps between ids; the clip bounds it by the range of the values."""
     c = compiled(construction, 1, 3, 8)
     cells, rng = 8, np.random.default_rng(3)
     x = rng.random((20_000, 1, 3))
     x[:, 0, 0] = (rng.integers(1, cells + 1, size=len(x)) - c.certificate.ramp * rng.random(len(x))) / cells
     high = c.certificate.clip_high[0]
-    assert np.abs(without_clip(c.network)(x)).max() > 1e3 * high
+    assert np.abs(without_clip(c.network)(x)).max() > 1e2 * high
     y = c.network(x)
     assert y.min() >= 2 * c.certificate.clip_low[0]
     assert y.max() <= 2 * high

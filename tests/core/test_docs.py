@@ -11,14 +11,13 @@ import pytest
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
 PAGES = ["paper.md", "targets.md"]
-LATER = {"test_relax.py"}  # the softmax network has its own tests
 STATEMENTS = [
     "Definition 5.1", "Claim 1", "Theorem 2", "Theorem 3", "Proposition 4", *(f"Lemma {i}" for i in range(5, 11)),
     "Appendix C.1", "Appendix C.2", "Appendix C.3", "Section 5.2", "Section 5.4",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "width.md"])
 def test_code_blocks_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     """All Python blocks of a page, in order, in one namespace; what is printed is what the comment below says."""
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
@@ -33,12 +32,10 @@ def test_code_blocks_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_test_named_exists(page: str) -> None:
     """`file.py::function` and bare file names."""
     text = (DOCS / page).read_text()
-    named = re.findall(r"`(?:tests/core/)?(test_\w+\.py)(?:::(\w+))?`", text)
+    named = re.findall(r"`(tests/\w+/)?(test_\w+\.py)(?:::(\w+))?`", text)
     assert named
-    for file, function in named:
-        if file in LATER:
-            continue
-        tree = ast.parse((HERE / file).read_text())
+    for folder, file, function in named:
+        tree = ast.parse((HERE.parents[1] / (folder or "tests/core/") / file).read_text())
         functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
         assert not function or function in functions, f"{file}::{function}"
 
@@ -61,3 +58,11 @@ def test_every_statement_of_the_paper_has_a_row() -> None:
         assert "test_" in found[0][2]
     text = (DOCS / "paper.md").read_text()
     assert all(f"**{i}. " in text for i in range(1, 7))
+
+
+def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two blocks: a built-in target and a function of one's own."""
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS.parent / "README.md").read_text(), flags=re.DOTALL)
+    exec(compile("\n".join(blocks[:2]), "README.md", "exec"), {})
+    assert (tmp_path / "net" / "manifest.json").is_file()

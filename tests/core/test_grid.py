@@ -118,6 +118,13 @@ def test_bn_property(make: Any, size: int, order: int) -> None:
         assert codes[-1] <= next_prime(size) ** order
 
 
+@pytest.mark.parametrize(("size", "order"), [(41, 3), (17, 4), (257, 2)])
+def test_bn_property_in_fields_beyond_one_block(size: int, order: int) -> None:
+    """More than 65,536 powers: the logarithms come from several blocks."""
+    assert next_prime(size) ** order > 2**16
+    assert is_bn(bose_chowla_codes(size, order), order)
+
+
 def test_greedy_codes_are_the_known_sequences() -> None:
     """Mian-Chowla for pairs (OEIS A005282); the first B_3 numbers (A096772)."""
     assert greedy_codes(10, 2) == (1, 2, 4, 8, 13, 21, 31, 45, 66, 81)
@@ -204,9 +211,12 @@ def test_section_5_4() -> None:
 def test_id_bits_cover_the_largest_id(size: tuple[int, int, int], positional: bool, construction: Construction) -> None:
     """id_bits is at least what the ids of the network take."""
     grid = Grid(*size)
-    kind: ContextKind = "sequences" if positional else "multisets" if construction == "sum" else "sets"
+    kind: ContextKind = "sequences" if positional else "sets" if construction == "paper" else "multisets"
     contexts = grid.contexts(kind)
-    if construction == "sum":
+    if construction == "wide":  # ids are rank * (largest token id + 1) + token id, one rank per context
+        tokens = sums.token_codes(grid, positional).ids
+        q = np.array([len(contexts) * (int(tokens.max()) + 1) - 1])
+    elif construction == "sum":
         q = sums.token_codes(grid, positional).context_ids(contexts)
     else:
         sweep = Sweep(grid, positional)

@@ -148,6 +148,24 @@ def test_lipschitz_constant_holds_for_every_p(name: str, size: tuple[int, int], 
         assert t.lipschitz_counterexample(p) is None
 
 
+@pytest.mark.parametrize("n", [2, 3, 7, 50])
+def test_lipschitz_constants_are_those_of_the_docs(n: int) -> None:
+    """The table of docs/targets.md."""
+    documented = {
+        "scaled-mean": 2.0,
+        "softmax-mean": max(1.75, 2 * n * np.e / (np.e + n - 1) + 0.25),
+        "centered": 2 * (n - 1) / n,
+        "relative-max": max(2.0, n - 1.0),
+        "rank": 4.0,
+        "reverse": 1.0,
+        "sort": 1.0,
+        "cumulative-mean": sum(1 / j for j in range(1, n + 1)),
+        "shift": 1.0,
+        "running-max": float(n),
+    }
+    assert {name: pf.targets.get(name, 1, n).lipschitz for name in NAMES} == pytest.approx(documented)
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "softmax-mean"])
 @every_size
 def test_lipschitz_constant_is_sharp(name: str, size: tuple[int, int]) -> None:

@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from provenformer.network import FloatRun, Network, ReluRun, SoftmaxRun
+from provenformer.export.blocks import block_weights
+from provenformer.network import Network
 from provenformer.targets import FloatArray
+from provenformer.wide import WideBlock, WideNetwork
 
 
 class TransformerBlocks(nn.Module):
@@ -25,9 +27,9 @@ class TransformerBlocks(nn.Module):
     W_K: Tensor
     W_Q: Tensor
     b_Q: Tensor  # (blocks, 2)
-    W_1: Tensor  # (blocks, 4, d)
-    b_1: Tensor  # (blocks, 4)
-    W_2: Tensor  # (blocks, d, 4)
+    W_1: Tensor  # (blocks, r, d), r = 4 unless depth was traded for width
+    b_1: Tensor  # (blocks, r)
+    W_2: Tensor  # (blocks, d, r)
     b_2: Tensor  # (blocks, d)
 
     def __init__(self, network: Network) -> None:
@@ -61,22 +63,50 @@ class TransformerBlocks(nn.Module):
         return x + self.W_2[block] @ hidden + self.b_2[block, :, None]
 
 
-def block_weights(network: Network) -> dict[str, FloatArray]:
-    """The weights of every block, (blocks, ...): an attention layer shares its block with a feed-forward layer after it."""
-    d, blocks = network.token_dim, network.blocks
-    shapes = {
-        "W_O": (2, d), "W_V": (2, d), "W_K": (2, d), "W_Q": (2, d), "b_Q": (2,),
-        "W_1": (4, d), "b_1": (4,), "W_2": (d, 4), "b_2": (d,),
-    }  # fmt: skip
-    weights = {name: np.zeros((blocks, *shape)) for name, shape in shapes.items()}
-    at = 0
-    previous: FloatRun | None = None
-    for run in (run for run in network.runs if len(run)):
-        if isinstance(run, ReluRun) and isinstance(previous, SoftmaxRun):
-            at -= 1  # the first feed-forward layer joins the last attention layer
-        for name, value in vars(run).items():
-            if name in weights:
-                weights[name][at : at + len(run)] = value
-        at += len(run)
-        previous = run
-    return weights
+class WideBlocks(nn.Module):
+    """A wide network (wide.py) as ordinary linear layers, float64; `torch.compile` and autograd accept it."""
+
+    def __init__(self, network: WideNetwork) -> None:
+        super().__init__()
+        self.token_dim, self.seq_len, self.model_dim = network.token_dim, network.seq_len, network.model_dim
+        self.blocks = nn.ModuleList(WideTorchBlock(block) for block in network.wide_blocks)
+        positions = network.positions if network.positions is not None else np.zeros((self.token_dim, self.seq_len))
+        self.positions = nn.Parameter(torch.from_numpy(np.array(positions)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """g(X) for X of shape (..., d, n)."""
+        if x.shape[-2:] != (self.token_dim, self.seq_len):
+            raise ValueError(f"X has shape {tuple(x.shape)}, not (..., {self.token_dim}, {self.seq_len})")
+        tokens = (x.to(torch.float64) + self.positions).transpose(-1, -2)  # tokens in rows, as nn.Linear has them
+        state = nn.functional.pad(tokens, (0, self.model_dim - self.token_dim))
+        for block in self.blocks:
+            state = block(state)
+        return state[..., -self.token_dim :].transpose(-1, -2)
+
+
+class WideTorchBlock(nn.Module):
+    """Attention with one head of size one, then a feed-forward layer, each with its skip."""
+
+    def __init__(self, block: WideBlock) -> None:
+        super().__init__()
+        self.query = _linear(block.W_Q, block.b_Q)
+        self.key = _linear(block.W_K)
+        self.value = _linear(block.W_V)
+        self.output = _linear(block.W_O)
+        self.up = _linear(block.W_1, block.b_1)
+        self.down = _linear(block.W_2, block.b_2)
+
+    def forward(self, state: Tensor) -> Tensor:
+        scores = self.query(state) @ self.key(state).transpose(-1, -2)  # (..., query, key)
+        state = state + self.output(torch.softmax(scores, dim=-1) @ self.value(state))
+        result: Tensor = state + self.down(torch.relu(self.up(state)))
+        return result
+
+
+def _linear(weight: FloatArray, bias: FloatArray | None = None) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=torch.float64)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(np.array(weight)))
+        if bias is not None:
+            layer.bias.copy_(torch.from_numpy(np.array(bias)))
+    return layer

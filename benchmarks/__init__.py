@@ -1,0 +1,1 @@
+"""Benchmarks: `make bench` runs all, `python -m benchmarks mixers` one; each writes benchmarks/results/<name>.json."""
