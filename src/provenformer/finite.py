@@ -21,7 +21,7 @@ from provenformer.certify import ROUND, Certificate, require_float64
 from provenformer.errors import ProvenformerError
 from provenformer.exact import ExactArray
 from provenformer.modified import FeedForward, ModifiedNetwork, Run, ThreePiece
-from provenformer.network import Network, evaluate
+from provenformer.network import Network
 from provenformer.planning import LAYER_LIMIT
 from provenformer.quantize import unit
 from provenformer.relax import ID_RAMP, relax
@@ -129,7 +129,7 @@ def memorize(
     modified = ModifiedNetwork(d, n, tuple(runs), grid_positions)
     low, high = (function(columns_out.reshape(-1, d), axis=0, initial=0.0) for function in (np.min, np.max))
     network = relax(modified, {RECODE: width / 4}, low, high)
-    error = float(np.abs(evaluate(network, x) - y).max())
+    error = float(np.abs(network(x) - y).max())
     certificate = Certificate(
         error, {"rounding": error}, "rigorous", None, "data", BASIS, float(ID_RAMP), tuple(low.tolist()),
         tuple(high.tolist()), {"pairs": count, "tokens": len(tokens), "id_bits": codes.id_high.bit_length()},

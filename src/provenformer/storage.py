@@ -193,8 +193,8 @@ def read_json(path: Path) -> dict[str, Any]:
 def _require_hashes(folder: Path, manifest: dict[str, Any]) -> None:
     if manifest.get("manifest_sha256") != manifest_hash(manifest):
         raise ProvenformerError(f"{folder / MANIFEST} was altered (its hash does not match); save the network again.")
-    for name, expected in manifest["sha256"].items():
-        if name not in (NETWORK, CERTIFICATE) or file_hash(folder / name) != expected:
+    for name in (NETWORK, CERTIFICATE):
+        if file_hash(folder / name) != manifest["sha256"][name]:
             raise ProvenformerError(f"{folder / name} was altered (its hash does not match); save the network again.")
 
 
@@ -319,7 +319,8 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
 def _replacing(destination: Path) -> Iterator[Path]:
     """A temporary folder that takes the place of `destination` if the body succeeds."""
     destination = destination.absolute()
-    if destination.exists() and not (destination / MANIFEST).is_file() and any(destination.iterdir()):
+    folder = destination.is_dir()
+    if destination.exists() and not (destination / MANIFEST).is_file() and (not folder or any(destination.iterdir())):
         raise ProvenformerError(f"{destination} exists and is not a saved network; choose another folder.")
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,189 @@
+"""memorize and compile_tokens: exact on what they are given, refused in one line when that is impossible."""
+
+from collections import Counter
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forging import forge, with_weight
+
+import provenformer as pf
+
+
+def pairs(count: int, d: int, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(count, d, n)), rng.normal(size=(count, d, n))
+
+
+def test_a_thousand_random_pairs(tmp_path: Path) -> None:
+    x, y = pairs(1000, 2, 8)
+    c = pf.memorize(x, y)
+    assert np.abs(c.network(x) - y).max() <= 1e-6
+    assert c.certificate.bound <= 1e-6
+    assert c.network.shape == (2, 1, 4)
+    order = np.random.default_rng(1).permutation(8)
+    assert np.abs(c.network(x[..., order]) - y[..., order]).max() <= 1e-6
+    c.save(tmp_path / "net")
+    assert pf.verify(tmp_path / "net")
+
+
+def test_a_hundred_thousand_layers() -> None:
+    """Tokens of a vocabulary, so that layers come from contexts: built, run, right."""
+    rng = np.random.default_rng(2)
+    x = rng.choice(np.linspace(-1, 1, 64), size=(26_000, 1, 4))
+    x = x[np.unique(np.sort(x[:, 0], axis=1), axis=0, return_index=True)[1]]
+    y = x * x.mean(axis=-1, keepdims=True) + x**2
+    c = pf.memorize(x, y)
+    assert c.network.layers >= 100_000 - 4 * (26_000 - len(x))
+    assert c.network.layers > 95_000
+    assert c.certificate.bound <= 2e-5  # ids of 35 bits leave 17 for the values
+    sample = rng.choice(len(x), size=64, replace=False)
+    assert np.abs(c.network(x[sample]) - y[sample]).max() <= c.certificate.bound
+
+
+@pytest.mark.parametrize("positional", [False, True])
+def test_small_data_sets_of_every_size(positional: bool) -> None:
+    for d, n, count in product((1, 2, 3), (2, 3, 5), (1, 2, 17)):
+        x, y = pairs(count, d, n, seed=d + n)
+        c = pf.memorize(x, y, positional=positional)
+        assert np.abs(c.network(x) - y).max() <= 1e-6, (d, n, count)
+
+
+def test_repeated_tokens() -> None:
+    x = np.array([[[1.0, 1.0, 2.0]], [[1.0, 2.0, 2.0]], [[2.0, 2.0, 2.0]]])
+    y = np.array([[[5.0, 5.0, 6.0]], [[7.0, 8.0, 8.0]], [[9.0, 9.0, 9.0]]])
+    c = pf.memorize(x, y)
+    assert np.abs(c.network(x) - y).max() <= 1e-9
+    with pytest.raises(pf.ProvenformerError, match="pair 0 gives two equal tokens different outputs"):
+        pf.memorize(x[:1], np.array([[[5.0, 4.0, 6.0]]]))
+
+
+def test_contradictory_pairs_are_named() -> None:
+    x, y = pairs(20, 1, 3)
+    x[13] = x[4][:, [2, 0, 1]]
+    with pytest.raises(pf.ProvenformerError, match="pairs 4 and 13"):
+        pf.memorize(x, y)
+    y[13] = y[4][:, [2, 0, 1]]
+    assert np.abs(pf.memorize(x, y).network(x) - y).max() <= 1e-6
+
+
+def test_positions_tell_permutations_apart() -> None:
+    x = np.array([[[1.0, 2.0]], [[2.0, 1.0]], [[1.0, 1.0]]])
+    y = np.array([[[1.0, 2.0]], [[3.0, 4.0]], [[5.0, 6.0]]])
+    with pytest.raises(pf.ProvenformerError, match="positional=True"):
+        pf.memorize(x, y)
+    c = pf.memorize(x, y, positional=True)
+    assert np.abs(c.network(x) - y).max() <= 1e-9
+    with pytest.raises(pf.ProvenformerError, match="pairs 0 and 3"):
+        pf.memorize(np.concatenate([x, x[:1]]), np.concatenate([y, y[:1] + 1]), positional=True)
+
+
+def test_the_same_pair_twice_is_no_contradiction() -> None:
+    x, y = pairs(3, 1, 2)
+    c = pf.memorize(np.concatenate([x, x]), np.concatenate([y, y]))
+    assert np.abs(c.network(x) - y).max() <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "match"),
+    [
+        (np.zeros((2, 1, 1)), np.zeros((2, 1, 1)), "seq_len"),
+        (np.zeros((0, 1, 2)), np.zeros((0, 1, 2)), "count"),
+        (np.zeros((2, 2)), np.zeros((2, 2)), "shape"),
+        (np.zeros((2, 1, 2)), np.zeros((2, 1, 3)), "shape"),
+        (np.full((1, 1, 2), np.nan), np.zeros((1, 1, 2)), "finite"),
+        (np.zeros((1, 1, 2)), np.full((1, 1, 2), np.inf), "finite"),
+        ([["a"]], [["b"]], "numbers"),
+        (np.array([[[0.0, 1e-15]]]), np.zeros((1, 1, 2)), "apart"),
+    ],
+)
+def test_bad_data(x: object, y: object, match: str) -> None:
+    with pytest.raises(pf.ProvenformerError, match=match) as refusal:
+        pf.memorize(x, y)
+    assert "\n" not in str(refusal.value)
+
+
+def test_too_many_layers_are_refused_before_building() -> None:
+    x, y = pairs(100, 1, 4)
+    with pytest.raises(pf.ProvenformerError, match=r"1,200 layers \(limit 1,000\)"):
+        pf.memorize(x, y, max_layers=1000)
+
+
+def test_an_altered_memory_is_noticed(tmp_path: Path) -> None:
+    x, y = pairs(10, 1, 3)
+    c = pf.memorize(x, y)
+    c.save(tmp_path / "net")
+    index = max(range(len(c.network.runs)), key=lambda i: len(c.network.runs[i]))
+    weight = float(c.network.runs[index].W_2[3, 0, 0])
+    altered = with_weight(c.network, index, "W_2", (3, 0, 0), 1.01 * weight)
+    forge(tmp_path / "net", altered)
+    report = pf.verify(tmp_path / "net")
+    assert not report
+    assert report.derived == np.abs(altered(x) - y).max()
+    forge(tmp_path / "net", certificate={"bound": 0.5 * c.certificate.bound}, network=c.network)
+    assert not pf.verify(tmp_path / "net")
+
+
+# Token functions.
+
+
+def histogram(tokens: list[str]) -> list[int]:
+    return [Counter(tokens)[t] for t in tokens]
+
+
+FUNCTIONS = {
+    "reverse": lambda tokens: tokens[::-1],
+    "sort": sorted,
+    "histogram": histogram,
+    "first": lambda tokens: [tokens[0]] * len(tokens),
+    "is repeated": lambda tokens: [float(tokens.count(t) > 1) for t in tokens],
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(("vocab", "seq_len"), [("abc", 4), ("ab", 2), (("x", 7, None), 3)])
+def test_token_functions_on_every_sequence(name: str, vocab: object, seq_len: int) -> None:
+    fn = FUNCTIONS[name]
+    if name == "sort" and None in tuple(vocab):
+        return
+    c = pf.compile_tokens(fn, vocab=vocab, seq_len=seq_len)
+    for tokens in product(tuple(vocab), repeat=seq_len):
+        expected = list(fn(list(tokens)))
+        found = c(list(tokens))
+        if c.numeric:
+            assert found == pytest.approx(expected, abs=1e-6)
+        else:
+            assert found == expected
+    assert c.certificate.bound <= 1e-6
+
+
+def test_token_functions_save_and_verify(tmp_path: Path) -> None:
+    c = pf.compile_tokens(sorted, vocab="abc", seq_len=3)
+    c.save(tmp_path / "net")
+    assert pf.verify(tmp_path / "net")
+
+
+@pytest.mark.parametrize(
+    ("fn", "vocab", "seq_len", "match"),
+    [
+        (sorted, "aa", 2, "twice"),
+        (sorted, "", 2, "empty"),
+        (sorted, "ab", 1, "below the limit 2"),
+        (lambda t: t[:1], "ab", 2, "1 items for 2 tokens"),
+        (lambda t: ["z"] * len(t), "ab", 2, "tokens of the vocabulary or numbers"),
+        (lambda t: t[0] / 0, "ab", 2, "TypeError"),
+        (sorted, "abcdefghij", 9, "limit"),
+    ],
+)
+def test_bad_token_functions(fn: object, vocab: str, seq_len: int, match: str) -> None:
+    with pytest.raises(pf.ProvenformerError, match=match) as refusal:
+        pf.compile_tokens(fn, vocab=vocab, seq_len=seq_len)
+    assert "\n" not in str(refusal.value)
+
+
+def test_unknown_tokens_are_refused() -> None:
+    c = pf.compile_tokens(sorted, vocab="abc", seq_len=3)
+    for tokens in ("abz", "ab", "abca"):
+        with pytest.raises(pf.ProvenformerError, match="vocabulary"):
+            c(list(tokens))
