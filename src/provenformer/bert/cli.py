@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from provenformer.bert.claims import check_all
+from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.parameters import parameter_table
+from provenformer.bert.sample import write_sample
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
@@ -47,3 +50,31 @@ def claims(as_json: AsJson = False) -> None:
         Console().print(table)
     if not all(claim.holds for claim in found):
         raise typer.Exit(1)
+
+
+@app.command("sample")
+def sample_command(folder: Annotated[Path, typer.Argument(help="Where to write it.")]) -> None:
+    """Write a small generated corpus, MNLI and SQuAD files and settings: the other commands run on it in a minute."""
+    for path in write_sample(folder):
+        print(path)
+
+
+@app.command("prepare")
+def prepare_command(
+    sources: Annotated[
+        list[Path], typer.Argument(help="Text files or folders: one sentence a line, blank line between documents.")
+    ],
+    output: Annotated[Path, typer.Option(help="Folder for the examples; a run that stopped goes on there.")],
+    vocabulary: Annotated[Path | None, typer.Option(help="A vocab.txt to use; without it one is trained.")] = None,
+    vocabulary_size: Annotated[int, typer.Option(help="Entries of the trained vocabulary.")] = 30522,
+    seq_len: Annotated[int, typer.Option(help="Positions of an example.")] = 128,
+    lowercase: Annotated[bool, typer.Option(help="Lower the case and drop accents, as BERT uncased.")] = True,
+    seed: int = 0,
+) -> None:
+    """Turn text into packed, memory-mapped examples with next-sentence pairs."""
+    settings = PrepareSettings(seq_len, vocabulary_size, lowercase, seed)
+    manifest = prepare(sources, output, settings, vocabulary)
+    shards, entries = len(manifest["shards"]), manifest["vocabulary"]["size"]
+    print(
+        f"{manifest['examples']:,} examples of {seq_len} positions in {shards} shards, {entries:,} WordPieces: {output}"
+    )

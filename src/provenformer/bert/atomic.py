@@ -1,0 +1,41 @@
+"""Files that are either whole or absent: written beside their place, then renamed."""
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from provenformer.errors import ProvenformerError
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A temporary path to write to; it becomes `path` when the block ends well, and is removed when it does not."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except (OSError, SafetensorError) as error:
+        # safetensors wraps the system's error, and only its text says which one it was.
+        if getattr(error, "errno", None) == errno.ENOSPC or f"os error {errno.ENOSPC}" in str(error):
+            remedy = "free some and run the same command again: what was finished is kept"
+            raise ProvenformerError(f"no space left on the disk of {path}; {remedy}") from None
+        if isinstance(error, OSError):
+            raise ProvenformerError(f"{path} cannot be written: {error.strerror}; choose another folder") from None
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """JSON for people too: indented, with a final newline."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n")
