@@ -1,8 +1,9 @@
-"""Files that are either whole or absent: written beside their place, then renamed."""
+"""Files and folders that are either whole or absent: written beside their place, then renamed."""
 
 import errno
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,13 +16,14 @@ from provenformer.errors import ProvenformerError
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; it becomes `path` when the block ends well, and is removed when it does not."""
+    """A temporary path for a file or a folder; it becomes `path` when the block ends well, and else is removed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        for written in [p for p in temporary.rglob("*") if p.is_file()] if temporary.is_dir() else [temporary]:
+            with written.open("rb") as file:
+                os.fsync(file.fileno())
         temporary.replace(path)
     except (OSError, SafetensorError) as error:
         # safetensors wraps the system's error, and only its text says which one it was.
@@ -32,7 +34,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
             raise ProvenformerError(f"{path} cannot be written: {error.strerror}; choose another folder") from None
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
+        else:
+            temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Any) -> None:

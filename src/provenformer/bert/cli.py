@@ -2,25 +2,32 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from transformers.utils.logging import disable_progress_bar
 
 from provenformer.bert.claims import check_all
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.parameters import parameter_table
+from provenformer.bert.pretrain import PretrainSettings, pretrain
 from provenformer.bert.sample import write_sample
+from provenformer.bert.settings import read_settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+Run = Annotated[Path, typer.Option(help="Folder of the run; a run that stopped resumes there.")]
+SettingsFile = Annotated[Path, typer.Argument(help="TOML or JSON; see docs/training.md.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
 @app.callback()
 def _root() -> None:
     """BERT with cheaper token mixers in place of self-attention (Section 6)."""
+    disable_progress_bar()  # transformers', for every file it writes; ours stays
 
 
 @app.command()
@@ -78,3 +85,19 @@ def prepare_command(
     print(
         f"{manifest['examples']:,} examples of {seq_len} positions in {shards} shards, {entries:,} WordPieces: {output}"
     )
+
+
+@app.command("pretrain")
+def pretrain_command(
+    settings: SettingsFile,
+    data: Annotated[Path, typer.Option(help="Prepared training data.")],
+    output: Run,
+    valid: Annotated[Path | None, typer.Option(help="Prepared held-out data, with the same vocabulary.")] = None,
+) -> None:
+    """Pre-train on masked words and next sentences; under torchrun, on all its processes."""
+    _print_metrics(pretrain(read_settings(PretrainSettings, settings), data, valid, output)["metrics"])
+
+
+def _print_metrics(metrics: dict[str, float]) -> None:
+    if int(os.environ.get("RANK", 0)) == 0:
+        print(json.dumps(metrics, indent=2))
