@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from transformers.utils.logging import disable_progress_bar
+from transformers.utils import logging
 
 from provenformer.bert.claims import check_all
 from provenformer.bert.data.prepare import PrepareSettings, prepare
+from provenformer.bert.evaluate import evaluate_run
+from provenformer.bert.finetune import FinetuneSettings, finetune
 from provenformer.bert.parameters import parameter_table
 from provenformer.bert.pretrain import PretrainSettings, pretrain
 from provenformer.bert.sample import write_sample
@@ -27,7 +29,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")
 @app.callback()
 def _root() -> None:
     """BERT with cheaper token mixers in place of self-attention (Section 6)."""
-    disable_progress_bar()  # transformers', for every file it writes; ours stays
+    # transformers reports every file it writes and every new head; ours are the messages that matter here.
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
 
 
 @app.command()
@@ -96,6 +100,29 @@ def pretrain_command(
 ) -> None:
     """Pre-train on masked words and next sentences; under torchrun, on all its processes."""
     _print_metrics(pretrain(read_settings(PretrainSettings, settings), data, valid, output)["metrics"])
+
+
+@app.command("finetune")
+def finetune_command(
+    settings: SettingsFile,
+    model: Annotated[Path, typer.Option(help="The folder `model` of a pre-training run.")],
+    train: Annotated[Path, typer.Option(help="MNLI: JSON lines or table; SQuAD: official JSON; .gz as well.")],
+    dev: Annotated[Path, typer.Option(help="The same for evaluation.")],
+    output: Run,
+) -> None:
+    """Fine-tune on MNLI or SQuAD, as the settings say, and evaluate."""
+    _print_metrics(finetune(read_settings(FinetuneSettings, settings), model, train, dev, output)["metrics"])
+
+
+@app.command("evaluate")
+def evaluate_command(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    data: Annotated[
+        Path, typer.Argument(help="Prepared data for a pre-training run, otherwise an MNLI or SQuAD file.")
+    ],
+) -> None:
+    """Evaluate the model of a finished run on other data, with the settings of the run."""
+    _print_metrics(evaluate_run(run, data))
 
 
 def _print_metrics(metrics: dict[str, float]) -> None:

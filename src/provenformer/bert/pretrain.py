@@ -16,7 +16,7 @@ from provenformer.bert.data.vocabulary import Vocabulary
 from provenformer.bert.loop import TrainingSettings, autocast, evaluate, train
 from provenformer.bert.model import MixerBertForPreTraining
 from provenformer.bert.processes import Processes, joined
-from provenformer.bert.run_folder import RunFolder, load_vocabulary
+from provenformer.bert.run_folder import RunFolder, load_saved, load_vocabulary
 from provenformer.errors import ProvenformerError
 
 EVALUATION_BATCH = 64
@@ -133,7 +133,7 @@ def evaluate_pretrained(model_folder: Path, data: Path, settings: PretrainSettin
         remedy = f"prepare it with --vocabulary {model_folder / 'vocab.txt'}"
         raise ProvenformerError(f"{data} was made with another vocabulary than {model_folder}; {remedy}")
     with joined() as processes:
-        model = MixerBertForPreTraining.from_pretrained(model_folder).to(processes.device)
+        model = load_saved(MixerBertForPreTraining, model_folder).to(processes.device)
         batches = _batches(examples, settings, EVALUATION_BATCH)
         return evaluate(model, PretrainingTask(batches, batches, settings, processes))
 

@@ -10,6 +10,8 @@ result.json      the last evaluation, with all of run.json; its presence means f
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from provenformer.bert.atomic import atomic_path, write_json
 from provenformer.bert.data.vocabulary import Vocabulary
 from provenformer.bert.processes import Processes
@@ -67,3 +69,12 @@ def load_vocabulary(folder: Path) -> Vocabulary:
     config = folder / "tokenizer_config.json"
     lowercase = read_json(config).get("do_lower_case", True) if config.exists() else True
     return Vocabulary.load(folder / "vocab.txt", lowercase)
+
+
+def load_saved(kind: Any, folder: Path, **overrides: Any) -> Any:
+    """The model of a saved folder as `kind`; a head that the folder does not have is new."""
+    try:
+        return kind.from_pretrained(folder, **overrides)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        reason = str(error).splitlines()[0]
+        raise ProvenformerError(f"the model in {folder} cannot be loaded ({reason}); make it again") from None

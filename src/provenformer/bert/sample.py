@@ -62,13 +62,14 @@ intermediate_size = 256
 mixer_options = { sepconv = { filter_length = 9 } }
 norm_position = "pre"
 position_init = "sinusoidal"
+initializer_range = 0.05
 """,
     "mnli.toml": """\
 task = "mnli"
 seq_len = 48
-epochs = 2
+epochs = 4
 batch_size = 16
-learning_rate = 1e-3
+learning_rate = 2e-3
 """,
     "squad.toml": """\
 task = "squad"
