@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,14 +10,18 @@ from rich.console import Console
 from rich.table import Table
 from transformers.utils import logging
 
+from provenformer.bert.atomic import atomic_path
 from provenformer.bert.claims import check_all
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.evaluate import evaluate_run
 from provenformer.bert.finetune import FinetuneSettings, finetune
 from provenformer.bert.parameters import parameter_table
 from provenformer.bert.pretrain import PretrainSettings, pretrain
+from provenformer.bert.processes import first_process
 from provenformer.bert.sample import write_sample
 from provenformer.bert.settings import read_settings
+from provenformer.bert.study import StudyData, StudySettings, run_study, table
+from provenformer.bert.study_figure import draw
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 Run = Annotated[Path, typer.Option(help="Folder of the run; a run that stopped resumes there.")]
@@ -125,6 +128,33 @@ def evaluate_command(
     _print_metrics(evaluate_run(run, data))
 
 
+@app.command("study")
+def study_command(
+    settings: SettingsFile,
+    data: Annotated[Path, typer.Option(help="Prepared training data.")],
+    valid: Annotated[Path, typer.Option(help="Prepared held-out data, with the same vocabulary.")],
+    runs: Annotated[Path, typer.Option(help="Folder for weights and checkpoints.")],
+    results: Annotated[Path, typer.Option(help="Folder for the results, the table and the figure.")],
+    mnli: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
+    squad: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
+    table_only: Annotated[bool, typer.Option(help="Run nothing; show what is finished.")] = False,
+    figure: Annotated[bool, typer.Option(help="Draw figure.svg as well (needs matplotlib).")] = False,
+) -> None:
+    """Run what is missing of a study such as Table 1, resume what stopped, and print the table."""
+    study = read_settings(StudySettings, settings)
+    if not table_only:
+        files = {task: paths for task, paths in (("mnli", mnli), ("squad", squad)) if paths}
+        run_study(study, StudyData(data, valid, files), runs, results)
+    if not first_process():
+        return
+    text = table(study, results)
+    with atomic_path(results / "table.md") as temporary:
+        temporary.write_text(text)
+    if figure:
+        draw(study, results, results / "figure.svg")
+    print(text)
+
+
 def _print_metrics(metrics: dict[str, float]) -> None:
-    if int(os.environ.get("RANK", 0)) == 0:
+    if first_process():
         print(json.dumps(metrics, indent=2))

@@ -168,9 +168,9 @@ def finetune(
         task = _task(settings, train_file, dev_file, vocabulary, processes)
         asked = {
             "settings": asdict(settings),
-            "model": _fingerprint(model_folder / "model.safetensors"),
-            "train": _fingerprint(train_file),
-            "dev": _fingerprint(dev_file),
+            "model": file_fingerprint(model_folder / "model.safetensors"),
+            "train": file_fingerprint(train_file),
+            "dev": file_fingerprint(dev_file),
         }
         run = RunFolder(output, asked, processes)
         if run.result:
@@ -231,7 +231,8 @@ def _dev_batches(windows: Windows, share: range, processes: Processes) -> Iterat
         yield rows, {name: value.to(processes.device) for name, value in windows.batch(rows).items()}
 
 
-def _fingerprint(path: Path) -> str:
+def file_fingerprint(path: Path) -> str:
+    """Tells files apart by their content."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:16]

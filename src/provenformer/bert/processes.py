@@ -44,6 +44,11 @@ class Processes:
             torch.distributed.barrier()
 
 
+def first_process() -> bool:
+    """Whether this process talks and writes, also where no group is joined."""
+    return int(os.environ.get("RANK", 0)) == 0
+
+
 @contextmanager
 def joined() -> Iterator[Processes]:
     """The process group that torchrun describes in the environment; without torchrun, one process."""
