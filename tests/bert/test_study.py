@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,3 +127,24 @@ def test_shipped_studies_are_valid(path: Path) -> None:
         assert study.pretrain.model == {}
     else:
         assert len(study.seeds) >= 2
+
+
+def test_two_processes_share_a_study(data: StudyData, tmp_path: Path) -> None:
+    """Several trainings one after the other, in one process group."""
+    settings = STUDY[: STUDY.index("[finetune")].replace("[0, 1]", "[0]").replace("[1e-6, 3e-3]", "[3e-3]")
+    (tmp_path / "study.toml").write_text(settings)
+    bin_folder = Path(sys.executable).parent
+    launcher = [
+        bin_folder / "torchrun",
+        "--standalone",
+        "--nproc-per-node=2",
+        "--no-python",
+        bin_folder / "provenformer",
+    ]
+    options = ["--data", data.train, "--valid", data.valid, "--runs", tmp_path / "runs", "--results", tmp_path / "out"]
+    subprocess.run(
+        [str(part) for part in (*launcher, "bert", "study", tmp_path / "study.toml", *options)],
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert len(list((tmp_path / "out").glob("*.json"))) == 2

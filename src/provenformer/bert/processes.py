@@ -51,14 +51,20 @@ def first_process() -> bool:
 
 @contextmanager
 def joined() -> Iterator[Processes]:
-    """The process group that torchrun describes in the environment; without torchrun, one process."""
+    """The process group that torchrun describes in the environment; without torchrun, one process.
+
+    Inside another `joined` it is the same group: a second one could not meet at the first one's addresses.
+    """
     cuda = torch.cuda.is_available()
     if "RANK" not in os.environ:
         yield Processes(0, 1, torch.device("cuda" if cuda else "cpu"))
         return
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
-    torch.distributed.init_process_group("nccl" if cuda else "gloo", device_id=device if cuda else None)
+    outermost = not torch.distributed.is_initialized()
+    if outermost:
+        torch.distributed.init_process_group("nccl" if cuda else "gloo", device_id=device if cuda else None)
     try:
         yield Processes(torch.distributed.get_rank(), torch.distributed.get_world_size(), device)
     finally:
-        torch.distributed.destroy_process_group()
+        if outermost:
+            torch.distributed.destroy_process_group()

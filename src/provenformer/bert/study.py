@@ -20,7 +20,7 @@ from provenformer.bert.finetune import FinetuneSettings, file_fingerprint, finet
 from provenformer.bert.metric_log import read_log
 from provenformer.bert.model import MixerBertForMaskedLM
 from provenformer.bert.pretrain import PretrainSettings, data_fingerprint, model_config, pretrain
-from provenformer.bert.processes import first_process
+from provenformer.bert.processes import joined
 from provenformer.bert.provenance import provenance
 from provenformer.bert.settings import build_settings, read_json
 from provenformer.errors import ProvenformerError
@@ -81,18 +81,20 @@ def run_study(settings: StudySettings, data: StudyData, runs: Path, results: Pat
     for task in settings.finetune:
         if task not in data.tasks:
             raise ProvenformerError(f"the study fine-tunes on {task}; give its files with --{task} TRAIN DEV")
-    for seed in settings.seeds:  # all models with one seed first: a table as early as possible
-        for model in settings.models:
+    # All models with one seed first: a table as early as possible.
+    todo = [(model, seed) for seed in settings.seeds for model in settings.models]
+    with joined() as processes:
+        for model, seed in todo:
             path = _result_path(results, model, seed)
             asked = _asked(settings, model, seed, data)
             if path.exists():
                 if read_json(path)["asked"] != asked:
                     raise ProvenformerError(f"{path} is from other settings or data; move it away to run them")
                 continue
-            if first_process():
+            if processes.first:
                 print(f"{settings.title}: {model}, seed {seed}")
             found = run_one(settings, model, seed, data, runs / model)
-            if first_process():
+            if processes.first:
                 write_json(path, found | {"asked": asked})
 
 
