@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tensorboardX.proto.event_pb2 import Event
 
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.metric_log import MetricLog, read_log
@@ -198,7 +199,9 @@ def test_bad_settings(tmp_path: Path, line: str, message: str) -> None:
 def test_a_half_written_log_line_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.0}\n{"step": 3, "lo')
-    MetricLog(path, start=1).write(2, loss=1.5)
+    log = MetricLog(path, start=1)
+    log.write(2, loss=1.5)
+    log.close()
     assert read_log(path) == [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.5}]
 
 
@@ -206,3 +209,15 @@ def test_rate() -> None:
     settings = PretrainSettings(learning_rate=1.0, warmup_steps=2)
     assert [settings.rate(step, 6) for step in range(6)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
     assert dataclasses.replace(settings, decay="constant").rate(5, 6) == 1.0
+
+
+def test_tensorboard_reads_the_same_curve(sample: Path, tmp_path: Path) -> None:
+    pretrain(settings_from(SETTINGS, tmp_path, steps=3), sample / "data", None, tmp_path / "run")
+    (path,) = (tmp_path / "run/tensorboard").iterdir()
+    content, at, curve = path.read_bytes(), 0, []
+    while at < len(content):  # records: length (8 bytes), its checksum (4), the event, its checksum (4)
+        length = int.from_bytes(content[at : at + 8], "little")
+        event = Event.FromString(content[at + 12 : at + 12 + length])
+        curve += [value.simple_value for value in event.summary.value if value.tag == "loss"]
+        at += 16 + length
+    assert curve == pytest.approx(losses(tmp_path / "run"), rel=1e-6)

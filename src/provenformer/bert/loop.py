@@ -105,7 +105,7 @@ def train(
         for step in range(start, steps):
             now, parts = parts, ahead.submit(_parts, task, settings, step + 1, processes)
             began = time.perf_counter()
-            entry = _step(wrapped, optimizer, task, now.result(), settings, step, steps, processes)
+            entry = training_step(wrapped, optimizer, task, now.result(), settings, step, steps, processes)
             done, last = step + 1, step + 1 == steps
             tokens = entry.pop("tokens")
             advance(tokens, entry["loss"])
@@ -119,6 +119,8 @@ def train(
                 if processes.first:
                     save_checkpoint(run / "checkpoints", done, model, optimizer)
                 processes.wait()
+    if log:
+        log.close()
     # A run that was killed after its last checkpoint has nothing left to train.
     return metrics or evaluate(model, task)
 
@@ -148,7 +150,7 @@ def _parts(task: Task, settings: TrainingSettings, step: int, processes: Process
     return [task.part(step, part) for part in places]
 
 
-def _step(
+def training_step(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     task: Task,

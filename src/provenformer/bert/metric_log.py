@@ -1,7 +1,9 @@
-"""Metrics as JSON lines: one object a line, `step` first; a resumed run goes on where its checkpoint was."""
+"""Metrics as JSON lines, and as TensorBoard events beside them; a resumed run goes on where its checkpoint was."""
 
 import json
 from pathlib import Path
+
+from tensorboardX import SummaryWriter
 
 from provenformer.bert.atomic import atomic_path
 
@@ -14,11 +16,19 @@ class MetricLog:
         kept = [entry for entry in read_log(path) if entry["step"] <= start]
         with atomic_path(path) as temporary:
             temporary.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+        # TensorBoard hides what an earlier event file says of the steps from `purge_step` on.
+        self._events = SummaryWriter(str(path.parent / "tensorboard"), purge_step=start + 1)
 
     def write(self, step: int, **values: float) -> None:
-        """Add a line."""
+        """Add a line: `step` first, then the values."""
         with self.path.open("a") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
+        for name, value in values.items():
+            self._events.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Write what TensorBoard's writer still holds."""
+        self._events.close()
 
 
 def read_log(path: Path) -> list[dict[str, float]]:
