@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-BENCHMARKS = ["convolution", "mixers"]
+BENCHMARKS = ["convolution", "mixers", "pretraining", "bert_base"]
 
 
 def main(names: list[str]) -> int:
