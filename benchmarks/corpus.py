@@ -8,7 +8,6 @@ from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.data.vocabulary import Vocabulary, train_vocabulary
 from provenformer.bert.sample import write_sample
 
-
 JOINED = 40  # documents of the sample in one of these, so that examples of 512 positions are full
 
 

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tensorboardX.proto.event_pb2 import Event
 
+from provenformer.bert.atomic import atomic_path
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.metric_log import MetricLog, read_log
 from provenformer.bert.pretrain import PretrainSettings, evaluate_pretrained, model_config, pretrain
@@ -203,6 +205,17 @@ def test_a_half_written_log_line_is_dropped(tmp_path: Path) -> None:
     log.write(2, loss=1.5)
     log.close()
     assert read_log(path) == [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.5}]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    log = MetricLog(tmp_path / "metrics.jsonl", start=0)
+    log.path = Path("/dev/full")
+    with pytest.raises(ProvenformerError, match="no space left"):
+        log.write(1, loss=1.0)
+    with pytest.raises(ProvenformerError, match="no space left"), atomic_path(tmp_path / "weights"):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert not (tmp_path / "weights").exists()
 
 
 def test_rate() -> None:

@@ -19,12 +19,25 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path for a file or a folder; it becomes `path` when the block ends well, and else is removed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        for written in [p for p in temporary.rglob("*") if p.is_file()] if temporary.is_dir() else [temporary]:
-            with written.open("rb") as file:
-                os.fsync(file.fileno())
-        temporary.replace(path)
+        with clear_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            for written in [p for p in temporary.rglob("*") if p.is_file()] if temporary.is_dir() else [temporary]:
+                with written.open("rb") as file:
+                    os.fsync(file.fileno())
+            temporary.replace(path)
+    finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
+        else:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def clear_errors(path: Path) -> Iterator[None]:
+    """A full disk, or a place that cannot be written to, as one line that says so."""
+    try:
+        yield
     except (OSError, SafetensorError) as error:
         # safetensors wraps the system's error, and only its text says which one it was.
         if getattr(error, "errno", None) == errno.ENOSPC or f"os error {errno.ENOSPC}" in str(error):
@@ -33,11 +46,6 @@ def atomic_path(path: Path) -> Iterator[Path]:
         if isinstance(error, OSError):
             raise ProvenformerError(f"{path} cannot be written: {error.strerror}; choose another folder") from None
         raise
-    finally:
-        if temporary.is_dir():
-            shutil.rmtree(temporary)
-        else:
-            temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Any) -> None:

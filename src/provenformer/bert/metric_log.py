@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tensorboardX import SummaryWriter
 
-from provenformer.bert.atomic import atomic_path
+from provenformer.bert.atomic import atomic_path, clear_errors
 
 
 class MetricLog:
@@ -21,7 +21,7 @@ class MetricLog:
 
     def write(self, step: int, **values: float) -> None:
         """Add a line: `step` first, then the values."""
-        with self.path.open("a") as file:
+        with clear_errors(self.path), self.path.open("a") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
         for name, value in values.items():
             self._events.add_scalar(name, value, step)
