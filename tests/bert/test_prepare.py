@@ -102,7 +102,9 @@ def test_text_without_documents(tmp_path: Path, text: str, message: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("a.txt.gz", gzip.compress(b"A b.\n\nC d.\n" * 99)[:-20]), ("a.txt", b"\xff\xfe\xfa")]
+    ("name", "content"),
+    [("a.txt.gz", gzip.compress(b"A b.\n\nC d.\n" * 99, mtime=0)[:-20]), ("a.txt", b"\xff\xfe\xfa")],
+    ids=["truncated", "not UTF-8"],
 )
 def test_unreadable_text(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
