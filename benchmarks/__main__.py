@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-BENCHMARKS = ["convolution", "engine", "mixers"]
+BENCHMARKS = ["convolution", "engine", "mixers", "pretraining", "bert_base"]
 
 
 def main(names: list[str]) -> int:

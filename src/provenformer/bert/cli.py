@@ -2,22 +2,39 @@
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from transformers.utils import logging
 
+from provenformer.bert.atomic import atomic_path
 from provenformer.bert.claims import check_all
+from provenformer.bert.data.prepare import PrepareSettings, prepare
+from provenformer.bert.evaluate import evaluate_run
+from provenformer.bert.finetune import FinetuneSettings, finetune
 from provenformer.bert.parameters import parameter_table
+from provenformer.bert.pretrain import PretrainSettings, pretrain
+from provenformer.bert.processes import first_process
+from provenformer.bert.sample import write_sample
+from provenformer.bert.settings import read_settings
+from provenformer.bert.study import StudyData, StudySettings, run_study, table
+from provenformer.bert.study_figure import draw
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+Run = Annotated[Path, typer.Option(help="Folder of the run; a run that stopped resumes there.")]
+SettingsFile = Annotated[Path, typer.Argument(help="TOML or JSON; see docs/training.md.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
 @app.callback()
 def _root() -> None:
     """BERT with cheaper token mixers in place of self-attention (Section 6)."""
+    # transformers reports every file it writes and every new head; ours are the messages that matter here.
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
 
 
 @app.command()
@@ -47,3 +64,97 @@ def claims(as_json: AsJson = False) -> None:
         Console().print(table)
     if not all(claim.holds for claim in found):
         raise typer.Exit(1)
+
+
+@app.command("sample")
+def sample_command(folder: Annotated[Path, typer.Argument(help="Where to write it.")]) -> None:
+    """Write a small generated corpus, MNLI and SQuAD files and settings: the other commands run on it in a minute."""
+    for path in write_sample(folder):
+        print(path)
+
+
+@app.command("prepare")
+def prepare_command(
+    sources: Annotated[
+        list[Path], typer.Argument(help="Text files or folders: one sentence a line, blank line between documents.")
+    ],
+    output: Annotated[Path, typer.Option(help="Folder for the examples; a run that stopped goes on there.")],
+    vocabulary: Annotated[Path | None, typer.Option(help="A vocab.txt to use; without it one is trained.")] = None,
+    vocabulary_size: Annotated[int, typer.Option(help="Entries of the trained vocabulary.")] = 30522,
+    seq_len: Annotated[int, typer.Option(help="Positions of an example.")] = 128,
+    lowercase: Annotated[bool, typer.Option(help="Lower the case and drop accents, as BERT uncased.")] = True,
+    seed: int = 0,
+) -> None:
+    """Turn text into packed, memory-mapped examples with next-sentence pairs."""
+    settings = PrepareSettings(seq_len, vocabulary_size, lowercase, seed)
+    manifest = prepare(sources, output, settings, vocabulary)
+    shards, entries = len(manifest["shards"]), manifest["vocabulary"]["size"]
+    print(
+        f"{manifest['examples']:,} examples of {seq_len} positions in {shards} shards, {entries:,} WordPieces: {output}"
+    )
+
+
+@app.command("pretrain")
+def pretrain_command(
+    settings: SettingsFile,
+    data: Annotated[Path, typer.Option(help="Prepared training data.")],
+    output: Run,
+    valid: Annotated[Path | None, typer.Option(help="Prepared held-out data, with the same vocabulary.")] = None,
+) -> None:
+    """Pre-train on masked words and next sentences; under torchrun, on all its processes."""
+    _print_metrics(pretrain(read_settings(PretrainSettings, settings), data, valid, output)["metrics"])
+
+
+@app.command("finetune")
+def finetune_command(
+    settings: SettingsFile,
+    model: Annotated[Path, typer.Option(help="The folder `model` of a pre-training run.")],
+    train: Annotated[Path, typer.Option(help="MNLI: JSON lines or table; SQuAD: official JSON; .gz as well.")],
+    dev: Annotated[Path, typer.Option(help="The same for evaluation.")],
+    output: Run,
+) -> None:
+    """Fine-tune on MNLI or SQuAD, as the settings say, and evaluate."""
+    _print_metrics(finetune(read_settings(FinetuneSettings, settings), model, train, dev, output)["metrics"])
+
+
+@app.command("evaluate")
+def evaluate_command(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    data: Annotated[
+        Path, typer.Argument(help="Prepared data for a pre-training run, otherwise an MNLI or SQuAD file.")
+    ],
+) -> None:
+    """Evaluate the model of a finished run on other data, with the settings of the run."""
+    _print_metrics(evaluate_run(run, data))
+
+
+@app.command("study")
+def study_command(
+    settings: SettingsFile,
+    data: Annotated[Path, typer.Option(help="Prepared training data.")],
+    valid: Annotated[Path, typer.Option(help="Prepared held-out data, with the same vocabulary.")],
+    runs: Annotated[Path, typer.Option(help="Folder for weights and checkpoints.")],
+    results: Annotated[Path, typer.Option(help="Folder for the results, the table and the figure.")],
+    mnli: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
+    squad: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
+    table_only: Annotated[bool, typer.Option(help="Run nothing; show what is finished.")] = False,
+    figure: Annotated[bool, typer.Option(help="Draw figure.svg as well (needs matplotlib).")] = False,
+) -> None:
+    """Run what is missing of a study such as Table 1, resume what stopped, and print the table."""
+    study = read_settings(StudySettings, settings)
+    if not table_only:
+        files = {task: paths for task, paths in (("mnli", mnli), ("squad", squad)) if paths}
+        run_study(study, StudyData(data, valid, files), runs, results)
+    if not first_process():
+        return
+    text = table(study, results)
+    with atomic_path(results / "table.md") as temporary:
+        temporary.write_text(text)
+    if figure:
+        draw(study, results, results / "figure.svg")
+    print(text)
+
+
+def _print_metrics(metrics: dict[str, float]) -> None:
+    if first_process():
+        print(json.dumps(metrics, indent=2))

@@ -1,0 +1,96 @@
+"""Prepared data, memory-mapped: examples by number, and the masked batch of any step."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from provenformer.bert.data.masking import Masking
+from provenformer.bert.data.order import rows_of_step, uniform_draws
+from provenformer.bert.data.prepare import FORMAT, HEADER, checksum
+from provenformer.bert.data.vocabulary import Vocabulary
+from provenformer.bert.settings import read_json
+from provenformer.errors import ProvenformerError
+
+Batch = dict[str, Tensor]
+DRAWS = 3  # uniform numbers that masking needs for a position
+
+
+class Examples:
+    """A folder that `prepare` wrote. Opening it checks every shard against the manifest."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / "manifest.json"
+        if not path.exists():
+            raise ProvenformerError(f"{folder} holds no complete data; run `provenformer bert prepare` into it")
+        manifest = read_json(path)
+        if manifest.get("format") != FORMAT:
+            raise ProvenformerError(f"{path} has format {manifest.get('format')}, not {FORMAT}; prepare the data again")
+        self.seq_len: int = manifest["seq_len"]
+        self.vocabulary = Vocabulary.load(folder / "vocab.txt", manifest["lowercase"])
+        if self.vocabulary.fingerprint != manifest["vocabulary"]["fingerprint"]:
+            raise ProvenformerError(f"{folder / 'vocab.txt'} is not the one the data was made with; prepare it again")
+        self._shards = [_open_shard(folder, shard) for shard in manifest["shards"]]
+        self._ends = np.cumsum([len(shard) for shard in self._shards])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(numbers, HEADER + seq_len): the packed rows, in the order asked for."""
+        shards = np.searchsorted(self._ends, numbers, side="right")
+        found = np.empty((len(numbers), HEADER + self.seq_len), np.int64)
+        for index in np.unique(shards):
+            here = shards == index
+            found[here] = self._shards[index][numbers[here] - (self._ends[index] - len(self._shards[index]))]
+        return found
+
+
+@dataclass(frozen=True)
+class MaskedBatches:
+    """The batch of every step, as the model takes it: a function of (seed, step) and of nothing else."""
+
+    examples: Examples
+    masking: Masking
+    seed: int
+    batch_size: int
+
+    def part(self, step: int, places: range) -> Batch:
+        """The rows at these places of the step's batch: a process or a micro-batch takes its own."""
+        numbers = rows_of_step(self.seed, step, self.batch_size, len(self.examples))[places.start : places.stop]
+        return self._masked(self.examples.rows(numbers), uniform_draws(self.seed, step, places, self._shape))
+
+    def in_order(self, numbers: range) -> Batch:
+        """Examples by number with masks that never change: what evaluation compares models on."""
+        rows = self.examples.rows(np.arange(numbers.start, numbers.stop))
+        return self._masked(rows, uniform_draws(self.seed, 0, numbers, self._shape))
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return DRAWS, self.examples.seq_len
+
+    def _masked(self, rows: NDArray[np.int64], draws: NDArray[np.float64]) -> Batch:
+        foreign, first, length = rows[:, :HEADER].T
+        ids, labels = self.masking.apply(rows[:, HEADER:], draws)
+        positions = np.arange(self.examples.seq_len)
+        real = positions < length[:, None]
+        arrays: dict[str, NDArray[Any]] = {
+            "input_ids": ids,
+            "attention_mask": real.astype(np.int64),
+            "token_type_ids": (real & (positions >= first[:, None])).astype(np.int64),
+            "labels": labels,
+            "next_sentence_label": foreign,
+        }
+        return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+
+
+def _open_shard(folder: Path, shard: dict[str, Any]) -> NDArray[Any]:
+    path = folder / shard["file"]
+    if not path.exists() or checksum(path) != shard["checksum"]:
+        remedy = "run the same `provenformer bert prepare` again, which makes only what is missing"
+        raise ProvenformerError(f"{path} is damaged or missing: it does not match manifest.json; {remedy}")
+    return np.load(path, mmap_mode="r", allow_pickle=False)

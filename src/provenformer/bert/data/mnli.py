@@ -1,0 +1,72 @@
+"""MNLI (and SNLI) files: JSON lines or the official tab-separated tables."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from provenformer.bert.data.documents import read_lines
+from provenformer.errors import ProvenformerError
+
+LABELS = ("entailment", "neutral", "contradiction")
+NO_GOLD = "-"  # annotators did not agree; such pairs are left out, as usual
+UNLABELLED = -1  # the same in Hugging Face's copies
+# Names of the fields, first ours and Hugging Face's, then the official ones.
+PREMISE, HYPOTHESIS, LABEL = ("premise", "sentence1"), ("hypothesis", "sentence2"), ("label", "gold_label")
+
+
+@dataclass(frozen=True)
+class SentencePair:
+    """A premise, a hypothesis and the number of its label."""
+
+    premise: str
+    hypothesis: str
+    label: int
+
+
+def read_mnli(path: Path) -> list[SentencePair]:
+    """Every pair with a gold label; `.tsv` and `.txt` are tables, everything else JSON lines; `.gz` is unpacked."""
+    table = path.name.removesuffix(".gz").endswith((".tsv", ".txt"))
+    pairs = []
+    for number, record in _table(path) if table else _json_lines(path):
+        where = f"{path}, line {number}"
+        label = _field(record, LABEL, where)
+        if label in (NO_GOLD, UNLABELLED):
+            continue
+        if label not in LABELS and label not in range(len(LABELS)):
+            raise ProvenformerError(f"{where}: unknown label {label!r}; it must be one of {', '.join(LABELS)}")
+        index = LABELS.index(label) if isinstance(label, str) else int(label)
+        pairs.append(SentencePair(_field(record, PREMISE, where), _field(record, HYPOTHESIS, where), index))
+    if not pairs:
+        raise ProvenformerError(f"{path} holds no labelled pair; give a file with at least one")
+    return pairs
+
+
+def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(read_lines(path), 1):
+        if line:
+            try:
+                yield number, json.loads(line)
+            except ValueError as error:
+                raise ProvenformerError(f"{path}, line {number} is not JSON ({error}); correct it") from None
+
+
+def _table(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    lines = read_lines(path)
+    names = next(lines, "").split("\t")
+    for number, line in enumerate(lines, 2):
+        values = line.split("\t")  # the official tables do not quote
+        record = dict(zip(names, values, strict=False))
+        # GLUE's dev tables end with the gold label, after the labels of single annotators.
+        yield (
+            number,
+            {key: value for key, value in record.items() if key != "label"} if "gold_label" in record else record,
+        )
+
+
+def _field(record: dict[str, Any], names: tuple[str, str], where: str) -> Any:
+    for name in names:
+        if name in record:
+            return record[name]
+    raise ProvenformerError(f"{where}: no field {names[0]} or {names[1]}; add it")

@@ -1,0 +1,151 @@
+"""Text to shards of packed examples: deterministic, restartable, and never more than two chunks of text in memory.
+
+A folder of prepared data holds
+    prepare.json       what was asked for; a restart with anything else is refused
+    vocab.txt          the WordPieces
+    shard-00000.npy    (examples, HEADER + seq_len) uint16, or uint32 for vocabularies beyond 65,536 entries
+    manifest.json      rows and checksum of each shard, totals; written last, so its presence means complete
+A row is [foreign, first, length] and then the ids: whether the second segment is from another document, how many
+positions the first segment has with its [CLS] and [SEP], how many positions are not padding.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.progress import Progress
+
+from provenformer.bert.atomic import atomic_path, write_json
+from provenformer.bert.data.documents import Document, chunks, read_documents, text_files
+from provenformer.bert.data.pairs import Pair, make_pairs
+from provenformer.bert.data.vocabulary import Vocabulary, train_vocabulary
+from provenformer.bert.settings import read_json
+from provenformer.errors import ProvenformerError
+
+HEADER = 3  # foreign, first, length
+SHORTEST = 8  # positions: the three special tokens and a few words
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class PrepareSettings:
+    """What `prepare` is asked for.
+
+    vocabulary_size   entries of a vocabulary trained on the text; a file given in its stead wins
+    shard_characters  text of one shard, which is also where its foreign second segments come from
+    """
+
+    seq_len: int = 128
+    vocabulary_size: int = 30522
+    lowercase: bool = True
+    seed: int = 0
+    shard_characters: int = 16_000_000
+
+
+def prepare(
+    sources: list[Path], output: Path, settings: PrepareSettings, vocabulary_file: Path | None = None
+) -> dict[str, Any]:
+    """Write the folder `output` and return its manifest; finished parts of an earlier run are kept."""
+    if settings.seq_len < SHORTEST:
+        raise ProvenformerError(f"seq_len={settings.seq_len} is below {SHORTEST}; use at least {SHORTEST} positions")
+    files = text_files(sources)
+    _claim(output, files, settings, vocabulary_file)
+    vocabulary = _vocabulary(output, files, settings, vocabulary_file)
+    shards: list[dict[str, Any]] = []
+    # An interrupted run leaves whole shards and no manifest; with one, a shard damaged since is made again.
+    manifest_path = output / "manifest.json"
+    earlier = read_json(manifest_path)["shards"] if manifest_path.exists() else []
+    finished = {shard["file"]: shard["checksum"] for shard in earlier}
+    with Progress() as progress:
+        bar = progress.add_task("preparing", total=sum(path.stat().st_size for path in files))
+        for index, chunk in enumerate(chunks(_counted(files, progress, bar), settings.shard_characters)):
+            path = output / f"shard-{index:05d}.npy"
+            if not path.exists() or finished.get(path.name) not in (None, checksum(path)):
+                _write_shard(path, chunk, vocabulary, settings, index)
+            rows = np.load(path, mmap_mode="r", allow_pickle=False)
+            shards.append({"file": path.name, "rows": len(rows), "checksum": checksum(path)})
+            progress.update(bar, description=f"{index + 1} shards")
+    manifest = {
+        "format": FORMAT,
+        "seq_len": settings.seq_len,
+        "lowercase": settings.lowercase,
+        "vocabulary": {"size": len(vocabulary), "fingerprint": vocabulary.fingerprint},
+        "examples": sum(shard["rows"] for shard in shards),
+        "shards": shards,
+    }
+    write_json(manifest_path, manifest)
+    return manifest
+
+
+def checksum(path: Path) -> int:
+    """CRC-32 of a file, in pieces that fit into memory."""
+    value = 0
+    with path.open("rb") as file:
+        while piece := file.read(1 << 22):
+            value = zlib.crc32(piece, value)
+    return value
+
+
+def pack(pairs: Iterable[Pair], vocabulary: Vocabulary, seq_len: int) -> NDArray[Any]:
+    """(pairs, HEADER + seq_len): the rows of a shard."""
+    dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.uint32
+    pairs = list(pairs)
+    rows = np.full((len(pairs), HEADER + seq_len), vocabulary.pad, dtype)
+    for row, pair in zip(rows, pairs, strict=True):
+        ids = [vocabulary.cls, *pair.first, vocabulary.sep, *pair.second, vocabulary.sep]
+        row[:HEADER] = pair.foreign, len(pair.first) + 2, len(ids)
+        row[HEADER : HEADER + len(ids)] = ids
+    return rows
+
+
+def _claim(output: Path, files: list[Path], settings: PrepareSettings, vocabulary_file: Path | None) -> None:
+    """Record what is asked for; a folder that was begun with something else must not be mixed with it."""
+    asked = {
+        "settings": asdict(settings),
+        "files": [[path.name, path.stat().st_size] for path in files],
+        "vocabulary": hashlib.sha256(vocabulary_file.read_bytes()).hexdigest() if vocabulary_file else "trained",
+    }
+    plan = output / "prepare.json"
+    if plan.exists() and read_json(plan) != asked:
+        raise ProvenformerError(f"{output} was begun with other settings or files; choose another folder or remove it")
+    write_json(plan, asked)
+
+
+def _vocabulary(output: Path, files: list[Path], settings: PrepareSettings, vocabulary_file: Path | None) -> Vocabulary:
+    path = output / "vocab.txt"
+    if not path.exists():
+        if vocabulary_file:
+            found = Vocabulary.load(vocabulary_file, settings.lowercase)
+        else:
+            found = train_vocabulary(
+                lambda: (sentence for document in read_documents(files) for sentence in document),
+                settings.vocabulary_size,
+                settings.lowercase,
+            )
+        found.save(path)
+    return Vocabulary.load(path, settings.lowercase)
+
+
+def _write_shard(
+    path: Path, chunk: list[Document], vocabulary: Vocabulary, settings: PrepareSettings, index: int
+) -> None:
+    ids = vocabulary.encode(sentence for document in chunk for sentence in document)
+    documents = [[tokens for _, tokens in zip(document, ids, strict=False) if tokens] for document in chunk]
+    empty = next((document for document, kept in zip(chunk, documents, strict=True) if not kept), None)
+    if empty is not None:
+        raise ProvenformerError(f"the document that begins {empty[0][:40]!r} is empty once tokenised; remove it")
+    random = np.random.default_rng([settings.seed, index])
+    rows = pack(make_pairs(documents, settings.seq_len, random), vocabulary, settings.seq_len)
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        np.save(file, rows, allow_pickle=False)
+
+
+def _counted(files: list[Path], progress: Progress, bar: Any) -> Iterator[Document]:
+    for path in files:
+        yield from read_documents([path])
+        progress.advance(bar, path.stat().st_size)

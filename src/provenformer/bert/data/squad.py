@@ -1,0 +1,133 @@
+"""SQuAD v1.1: questions, the overlapping windows of their contexts, and spans of tokens as spans of characters."""
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding
+
+from provenformer.bert.data.documents import open_text
+from provenformer.bert.data.vocabulary import Vocabulary
+from provenformer.bert.data.windows import Windows
+from provenformer.errors import ProvenformerError
+
+LONGEST_QUESTION = 64  # tokens; the rest of a longer one is cut off, as in BERT
+LONGEST_ANSWER = 30  # tokens of a predicted answer, as in BERT
+BATCH = 500  # questions tokenised at once: their windows with offsets are large
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about a context; every answer is a (first character, text) of the context."""
+
+    id: str
+    text: str
+    context: str
+    answers: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
+class QuestionWindows:
+    """Every question once or, if its context is long, in several overlapping windows.
+
+    question    (windows,): which question
+    start, end  (windows,): token positions of the first answer; both 0, which is [CLS], where it is not in the window
+    spans       (windows, positions, 2): characters of the context that a token stands for; -1 outside the context
+    """
+
+    windows: Windows
+    question: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    spans: NDArray[np.int32]
+
+
+def read_squad(path: Path) -> list[Question]:
+    """The questions of an official JSON file, unpacked on the way if its name ends in .gz."""
+    try:
+        with open_text(path) as file:
+            content = json.load(file)
+        return [
+            _question(paragraph["context"], asked, path)
+            for article in content["data"]
+            for paragraph in article["paragraphs"]
+            for asked in paragraph["qas"]
+        ]
+    except (OSError, EOFError, KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ProvenformerError(f"{path} is not a SQuAD v1.1 file ({reason}); give the official JSON") from None
+
+
+def _question(context: str, asked: dict[str, Any], path: Path) -> Question:
+    answers = tuple((answer["answer_start"], answer["text"]) for answer in asked["answers"])
+    if not answers:
+        raise ProvenformerError(f"{path}: question {asked['id']} has no answer; version 1.1 has one for each")
+    for start, text in answers:
+        if context[start : start + len(text)] != text:
+            raise ProvenformerError(f"{path}: question {asked['id']}: {text!r} is not at {start}; correct answer_start")
+    return Question(asked["id"], asked["question"], context, answers)
+
+
+def question_windows(questions: list[Question], vocabulary: Vocabulary, seq_len: int, stride: int) -> QuestionWindows:
+    """Windows of `seq_len` positions; neighbours share `stride` tokens of the context."""
+    room = min(LONGEST_QUESTION, seq_len - 3 - 2 * stride)
+    if stride < 0 or room < 4:
+        remedy = "lower stride or raise seq_len"
+        raise ProvenformerError(f"stride={stride} leaves {room} of {seq_len} positions for the question; {remedy}")
+    encodings: list[Encoding] = []
+    owners: list[int] = []
+    for at in range(0, len(questions), BATCH):
+        some = questions[at : at + BATCH]
+        texts = _shortened([question.text for question in some], vocabulary, room)
+        pairs = [(text, question.context) for text, question in zip(texts, some, strict=True)]
+        for index, encoding in enumerate(vocabulary.encode_pairs(pairs, seq_len, stride), at):
+            found = [encoding, *encoding.overflowing]
+            encodings += found
+            owners += [index] * len(found)
+    windows = Windows.of(encodings, vocabulary.pad)
+    spans = np.full((*windows.ids.shape, 2), -1, np.int32)
+    for row, encoding in zip(spans, encodings, strict=True):
+        context = np.array([sequence == 1 for sequence in encoding.sequence_ids])
+        row[: len(encoding)][context] = np.array(encoding.offsets)[context]
+    first = [questions[owner].answers[0] for owner in owners]
+    places = np.array([_token_span(span, at, at + len(text)) for span, (at, text) in zip(spans, first, strict=True)])
+    return QuestionWindows(windows, np.array(owners), places[:, 0], places[:, 1], spans)
+
+
+def _shortened(texts: list[str], vocabulary: Vocabulary, tokens: int) -> list[str]:
+    encodings = vocabulary.tokenizer.encode_batch(texts, add_special_tokens=False)
+    return [
+        text if len(encoding) <= tokens else text[: encoding.offsets[tokens - 1][1]]
+        for text, encoding in zip(texts, encodings, strict=True)
+    ]
+
+
+def _token_span(spans: NDArray[np.int32], start: int, end: int) -> tuple[int, int]:
+    """The tokens that cover these characters, or (0, 0) if the window does not hold all of them."""
+    inside = np.flatnonzero((spans[:, 0] < end) & (spans[:, 1] > start))
+    whole = len(inside) > 0 and spans[inside[0], 0] <= start and spans[inside[-1], 1] >= end
+    return (int(inside[0]), int(inside[-1])) if whole else (0, 0)
+
+
+def best_span(
+    start_scores: NDArray[np.float32], end_scores: NDArray[np.float32], spans: NDArray[np.int32]
+) -> tuple[float, int, int]:
+    """The score and the characters of the best answer in one window: start + end, at most `LONGEST_ANSWER` tokens."""
+    allowed = spans[:, 0] >= 0
+    start = np.where(allowed, start_scores, -np.inf)
+    end = np.where(allowed, end_scores, -np.inf)
+    scores = start[:, None] + end[None, :]
+    best = int(np.argmax(np.where(_answer_band(len(scores)), scores, -np.inf)))
+    first, last = divmod(best, scores.shape[1])
+    return float(scores[first, last]), int(spans[first, 0]), int(spans[last, 1])
+
+
+@lru_cache(maxsize=512)  # one for each length of a batch
+def _answer_band(length: int) -> NDArray[np.bool_]:
+    """(start, end): spans that go forward and are short enough, a band above the diagonal."""
+    ahead = np.arange(length)[None, :] - np.arange(length)[:, None]
+    return (ahead >= 0) & (ahead < LONGEST_ANSWER)

@@ -1,0 +1,240 @@
+"""Fine-tuning and evaluation on MNLI (accuracy) and SQuAD (exact match, F1), from a settings file."""
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from provenformer.bert.config import MixerBertConfig
+from provenformer.bert.data.examples import Batch
+from provenformer.bert.data.mnli import LABELS, SentencePair, read_mnli
+from provenformer.bert.data.order import rows_of_step
+from provenformer.bert.data.squad import Question, best_span, question_windows, read_squad
+from provenformer.bert.data.vocabulary import Vocabulary
+from provenformer.bert.data.windows import Windows
+from provenformer.bert.loop import TrainingSettings, autocast, evaluate, train
+from provenformer.bert.metrics import exact_match, f1
+from provenformer.bert.model import MixerBertForQuestionAnswering, MixerBertForSequenceClassification
+from provenformer.bert.processes import Processes, joined
+from provenformer.bert.run_folder import RunFolder, load_saved, load_vocabulary
+from provenformer.errors import ProvenformerError
+
+EVALUATION_BATCH = 64
+TASKS = ("mnli", "squad")
+
+
+@dataclass(frozen=True)
+class FinetuneSettings(TrainingSettings):
+    """A fine-tuning run.
+
+    seq_len  positions of an input; longer pairs lose the end of the longer text, longer contexts are cut into windows
+    stride   tokens that neighbouring windows of a context share (SQuAD)
+    """
+
+    task: str = "mnli"
+    seq_len: int = 128
+    stride: int = 32
+    epochs: float = 3.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_task(self.task)
+
+
+def check_task(task: str) -> None:
+    """Refuse a task that there is no reader for."""
+    if task not in TASKS:
+        raise ProvenformerError(f"unknown task {task!r}; choose one of {', '.join(TASKS)}")
+
+
+class MnliTask:
+    """Three labels."""
+
+    terms = ("label_loss",)
+
+    def __init__(
+        self,
+        train_pairs: list[SentencePair],
+        dev_pairs: list[SentencePair],
+        vocabulary: Vocabulary,
+        settings: FinetuneSettings,
+        processes: Processes,
+    ) -> None:
+        self.settings, self.processes = settings, processes
+        self.train, self.labels = _encoded(train_pairs, vocabulary, settings.seq_len)
+        self.dev, self.dev_labels = _encoded(dev_pairs, vocabulary, settings.seq_len)
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+    def part(self, step: int, places: range) -> Batch:
+        rows = _rows(self.settings, step, places, len(self.train))
+        return {**self.train.batch(rows), "labels": self.labels[rows]}
+
+    def counts(self, batch: Batch) -> Tensor:
+        return torch.tensor([len(batch["labels"])])
+
+    def losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        labels = batch.pop("labels")
+        return cross_entropy(model(**batch).logits.float(), labels, reduction="sum")[None]
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        sums = torch.zeros(2, dtype=torch.float64)
+        for rows, batch in _dev_batches(self.dev, self.processes.share(len(self.dev)), self.processes):
+            with autocast(self.processes.device, self.settings.bf16):
+                scores = model(**batch).logits.float().cpu()
+            labels = self.dev_labels[rows]
+            right = (scores.argmax(dim=1) == labels).sum()
+            sums += torch.stack([right, cross_entropy(scores, labels, reduction="sum")]).double()
+        right, loss = (self.processes.sum(sums) / len(self.dev)).tolist()
+        return {"accuracy": right, "valid_loss": loss}
+
+
+class SquadTask:
+    """The first and the last token of the answer."""
+
+    terms = ("span_loss",)
+
+    def __init__(
+        self,
+        train_questions: list[Question],
+        dev_questions: list[Question],
+        vocabulary: Vocabulary,
+        settings: FinetuneSettings,
+        processes: Processes,
+    ) -> None:
+        self.settings, self.processes, self.questions = settings, processes, dev_questions
+        train_set = question_windows(train_questions, vocabulary, settings.seq_len, settings.stride)
+        self.train = train_set.windows
+        self.places = torch.from_numpy(np.stack([train_set.start, train_set.end], axis=1))
+        self.dev = question_windows(dev_questions, vocabulary, settings.seq_len, settings.stride)
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+    def part(self, step: int, places: range) -> Batch:
+        rows = _rows(self.settings, step, places, len(self.train))
+        return {**self.train.batch(rows), "places": self.places[rows]}
+
+    def counts(self, batch: Batch) -> Tensor:
+        return torch.tensor([2 * len(batch["places"])])  # a start and an end each
+
+    def losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        places = batch.pop("places")
+        output = model(**batch)
+        start = cross_entropy(output.start_logits.float(), places[:, 0], reduction="sum")
+        return (start + cross_entropy(output.end_logits.float(), places[:, 1], reduction="sum"))[None]
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        # All windows of a question go to one process, so that it can choose among them.
+        share = self.processes.share(len(self.questions))
+        answers = self.answers(model, share)
+        sums = torch.zeros(2, dtype=torch.float64)
+        for index, answer in answers.items():
+            known = [text for _, text in self.questions[index].answers]
+            sums += torch.tensor([exact_match(answer, known), f1(answer, known)], dtype=torch.float64)
+        exact, overlap = (self.processes.sum(sums) / len(self.questions)).tolist()
+        return {"exact_match": exact, "f1": overlap}
+
+    def answers(self, model: nn.Module, questions: range) -> dict[int, str]:
+        """The best span over all windows of each question, as text of its context."""
+        windows = range(*np.searchsorted(self.dev.question, [questions.start, questions.stop]).tolist())
+        best: dict[int, tuple[float, str]] = {}
+        for rows, batch in _dev_batches(self.dev.windows, windows, self.processes):
+            with autocast(self.processes.device, self.settings.bf16):
+                output = model(**batch)
+            starts, ends = output.start_logits.float().cpu().numpy(), output.end_logits.float().cpu().numpy()
+            for row, start, end in zip(rows, starts, ends, strict=True):
+                index = int(self.dev.question[row])
+                score, first, last = best_span(start, end, self.dev.spans[row, : len(start)])
+                if index not in best or score > best[index][0]:
+                    best[index] = score, self.questions[index].context[first:last]
+        return {index: text for index, (_, text) in best.items()}
+
+
+def finetune(
+    settings: FinetuneSettings, model_folder: Path, train_file: Path, dev_file: Path, output: Path
+) -> dict[str, Any]:
+    """Fine-tune a pre-trained model in the folder `output`, resuming if it was begun, and return its result."""
+    with joined() as processes:
+        vocabulary = load_vocabulary(model_folder)
+        task = _task(settings, train_file, dev_file, vocabulary, processes)
+        asked = {
+            "settings": asdict(settings),
+            "model": file_fingerprint(model_folder / "model.safetensors"),
+            "train": file_fingerprint(train_file),
+            "dev": file_fingerprint(dev_file),
+        }
+        run = RunFolder(output, asked, processes)
+        if run.result:
+            return run.result
+        torch.manual_seed(settings.seed)  # the new head
+        model = load_model(settings.task, model_folder, vocabulary, settings.seq_len)
+        steps = math.ceil(settings.epochs * len(task) / settings.batch_size)
+        metrics = train(model, task, settings, steps, output, processes)
+        if processes.first:
+            run.finish(model, vocabulary, metrics)
+        processes.wait()
+        return run.result or {}
+
+
+def evaluate_finetuned(settings: FinetuneSettings, model_folder: Path, dev_file: Path) -> dict[str, float]:
+    """The task's metrics of a fine-tuned model."""
+    with joined() as processes:
+        vocabulary = load_vocabulary(model_folder)
+        model = load_model(settings.task, model_folder, vocabulary, settings.seq_len).to(processes.device)
+        return evaluate(model, _task(settings, dev_file, dev_file, vocabulary, processes))
+
+
+def load_model(task: str, folder: Path, vocabulary: Vocabulary, seq_len: int) -> Any:
+    """The pre-trained or fine-tuned model with the task's head, which is new if the folder has none."""
+    config = MixerBertConfig.from_pretrained(folder)
+    if config.vocab_size != len(vocabulary):
+        sizes = f"{config.vocab_size} WordPieces and its vocab.txt {len(vocabulary)}"
+        raise ProvenformerError(f"the model in {folder} has {sizes}; restore the file it was trained with")
+    if config.max_position_embeddings < seq_len:
+        limit = config.max_position_embeddings
+        raise ProvenformerError(f"seq_len={seq_len} is above the model's {limit} positions; lower seq_len")
+    if task == "mnli":
+        return load_saved(MixerBertForSequenceClassification, folder, num_labels=len(LABELS))
+    return load_saved(MixerBertForQuestionAnswering, folder)
+
+
+def _task(
+    settings: FinetuneSettings, train_file: Path, dev_file: Path, vocabulary: Vocabulary, processes: Processes
+) -> MnliTask | SquadTask:
+    if settings.task == "mnli":
+        return MnliTask(read_mnli(train_file), read_mnli(dev_file), vocabulary, settings, processes)
+    return SquadTask(read_squad(train_file), read_squad(dev_file), vocabulary, settings, processes)
+
+
+def _encoded(pairs: list[SentencePair], vocabulary: Vocabulary, seq_len: int) -> tuple[Windows, Tensor]:
+    texts = [(pair.premise, pair.hypothesis) for pair in pairs]
+    windows = Windows.of(vocabulary.encode_pairs(texts, seq_len), vocabulary.pad)
+    return windows, torch.tensor([pair.label for pair in pairs])
+
+
+def _rows(settings: FinetuneSettings, step: int, places: range, examples: int) -> Any:
+    return rows_of_step(settings.seed, step, settings.batch_size, examples)[places.start : places.stop]
+
+
+def _dev_batches(windows: Windows, share: range, processes: Processes) -> Iterator[tuple[Any, Batch]]:
+    for at in range(share.start, share.stop, EVALUATION_BATCH):
+        rows = np.arange(at, min(at + EVALUATION_BATCH, share.stop))
+        yield rows, {name: value.to(processes.device) for name, value in windows.batch(rows).items()}
+
+
+def file_fingerprint(path: Path) -> str:
+    """Tells files apart by their content."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise ProvenformerError(f"{path} cannot be read ({error.strerror}); check the path") from None

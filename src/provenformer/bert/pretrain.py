@@ -1,0 +1,169 @@
+"""Pre-training: masked words and next sentences (Section 6), from a settings file to a saved model."""
+
+import hashlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from provenformer.bert.config import MixerBertConfig
+from provenformer.bert.data.examples import Batch, Examples, MaskedBatches
+from provenformer.bert.data.masking import NO_TARGET, Masking
+from provenformer.bert.data.vocabulary import Vocabulary
+from provenformer.bert.loop import TrainingSettings, autocast, evaluate, train
+from provenformer.bert.model import MixerBertForPreTraining
+from provenformer.bert.processes import Processes, joined
+from provenformer.bert.run_folder import RunFolder, load_saved, load_vocabulary
+from provenformer.errors import ProvenformerError
+
+EVALUATION_BATCH = 64
+
+
+@dataclass(frozen=True)
+class PretrainSettings(TrainingSettings):
+    """A pre-training run.
+
+    model              fields of MixerBertConfig; sizes of vocabulary and positions follow from the data
+    evaluate_examples  of the held-out data; 0 for all
+    """
+
+    steps: int = 1000
+    model: dict[str, Any] = field(default_factory=dict)
+    masked_fraction: float = 0.15
+    whole_word: bool = False
+    evaluate_examples: int = 0
+
+
+class PretrainingTask:
+    """Masked words and next sentences; with a gathered head, only masked positions meet the vocabulary."""
+
+    terms = ("masked_loss", "next_loss")
+
+    def __init__(
+        self, batches: MaskedBatches, held_out: MaskedBatches | None, settings: PretrainSettings, processes: Processes
+    ) -> None:
+        self.batches, self.held_out, self.settings, self.processes = batches, held_out, settings, processes
+
+    def part(self, step: int, places: range) -> Batch:
+        return self.batches.part(step, places)
+
+    def counts(self, batch: Batch) -> Tensor:
+        targets = batch["labels"] != NO_TARGET
+        return torch.stack([targets.sum(), torch.tensor(len(targets))])
+
+    def losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        words, next_sentence, targets = _scores(model, batch)
+        masked_loss = cross_entropy(words.float(), targets, reduction="sum")
+        next_loss = cross_entropy(next_sentence.float(), batch["next_sentence_label"], reduction="sum")
+        return torch.stack([masked_loss, next_loss])
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        if self.held_out is None:
+            return {}
+        total = self.settings.evaluate_examples or len(self.held_out.examples)
+        share = self.processes.share(min(total, len(self.held_out.examples)))
+        sums = torch.zeros(8, dtype=torch.float64)
+        for at in range(share.start, share.stop, EVALUATION_BATCH):
+            batch = self.held_out.in_order(range(at, min(at + EVALUATION_BATCH, share.stop)))
+            batch = {name: value.to(self.processes.device) for name, value in batch.items()}
+            with autocast(self.processes.device, self.settings.bf16):
+                words, next_sentence, targets = _scores(model, batch)
+            right = words.argmax(dim=1) == targets
+            hidden = batch["input_ids"][batch["labels"] != NO_TARGET] == self.held_out.masking.vocabulary.mask
+            label = batch["next_sentence_label"]
+            found = [
+                cross_entropy(words.float(), targets, reduction="sum"),
+                right.sum(),
+                (right & hidden).sum(),
+                cross_entropy(next_sentence.float(), label, reduction="sum"),
+                (next_sentence.argmax(dim=1) == label).sum(),
+                torch.tensor(len(targets)),
+                hidden.sum(),
+                torch.tensor(len(label)),
+            ]
+            sums += torch.tensor([float(value) for value in found], dtype=torch.float64)
+        word_loss, right_all, right_hidden, sentence_loss, right_next, words_all, words_hidden, sentences = (
+            self.processes.sum(sums).tolist()
+        )
+        return {
+            "valid_masked_loss": word_loss / words_all,
+            "masked_accuracy": right_all / words_all,
+            "mask_token_accuracy": right_hidden / words_hidden,
+            "valid_next_loss": sentence_loss / sentences,
+            "next_accuracy": right_next / sentences,
+        }
+
+
+def pretrain(settings: PretrainSettings, data: Path, valid: Path | None, output: Path) -> dict[str, Any]:
+    """Train in the folder `output`, resuming if it was begun, and return its result."""
+    with joined() as processes:
+        examples = Examples(data)
+        held_out = Examples(valid) if valid else None
+        if held_out and held_out.vocabulary.fingerprint != examples.vocabulary.fingerprint:
+            remedy = f"prepare it with --vocabulary {data / 'vocab.txt'}"
+            raise ProvenformerError(f"{valid} was made with another vocabulary than {data}; {remedy}")
+        asked = {"settings": asdict(settings), "data": data_fingerprint(data)}
+        if valid:
+            asked["valid"] = data_fingerprint(valid)
+        run = RunFolder(output, asked, processes)
+        if run.result:
+            return run.result
+        torch.manual_seed(settings.seed)
+        model = MixerBertForPreTraining(model_config(settings.model, examples.vocabulary, examples.seq_len))
+        task = PretrainingTask(
+            _batches(examples, settings, settings.batch_size),
+            _batches(held_out, settings, EVALUATION_BATCH) if held_out else None,
+            settings,
+            processes,
+        )
+        metrics = train(model, task, settings, settings.steps, output, processes)
+        if processes.first:
+            run.finish(model, examples.vocabulary, metrics)
+        processes.wait()
+        return run.result or {}
+
+
+def evaluate_pretrained(model_folder: Path, data: Path, settings: PretrainSettings) -> dict[str, float]:
+    """Masked-word and next-sentence metrics of a saved model on prepared data, with the masks training would use."""
+    examples = Examples(data)
+    if load_vocabulary(model_folder).fingerprint != examples.vocabulary.fingerprint:
+        remedy = f"prepare it with --vocabulary {model_folder / 'vocab.txt'}"
+        raise ProvenformerError(f"{data} was made with another vocabulary than {model_folder}; {remedy}")
+    with joined() as processes:
+        model = load_saved(MixerBertForPreTraining, model_folder).to(processes.device)
+        batches = _batches(examples, settings, EVALUATION_BATCH)
+        return evaluate(model, PretrainingTask(batches, batches, settings, processes))
+
+
+def model_config(fields: dict[str, Any], vocabulary: Vocabulary, seq_len: int) -> MixerBertConfig:
+    """The configuration that fits the data; a size that contradicts it is refused."""
+    if fields.get("vocab_size", len(vocabulary)) != len(vocabulary):
+        size = fields["vocab_size"]
+        raise ProvenformerError(
+            f"vocab_size={size} but the data has {len(vocabulary)} WordPieces; leave vocab_size out"
+        )
+    if fields.get("max_position_embeddings", seq_len) < seq_len:
+        positions = fields["max_position_embeddings"]
+        raise ProvenformerError(f"max_position_embeddings={positions} is below the data's {seq_len}; leave it out")
+    fixed = {"vocab_size": len(vocabulary), "pad_token_id": vocabulary.pad, "predict_masked_only": True}
+    return MixerBertConfig(**({"max_position_embeddings": seq_len} | fields | fixed))
+
+
+def data_fingerprint(folder: Path) -> str:
+    """Tells prepared data apart: the manifest holds the checksums of all shards."""
+    return hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()[:16]
+
+
+def _batches(examples: Examples, settings: PretrainSettings, batch_size: int) -> MaskedBatches:
+    masking = Masking(examples.vocabulary, settings.masked_fraction, settings.whole_word)
+    return MaskedBatches(examples, masking, settings.seed, batch_size)
+
+
+def _scores(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Word scores at the masked positions, next-sentence scores, and the words that were masked."""
+    inputs = {name: value for name, value in batch.items() if name != "next_sentence_label"}
+    output = model(**inputs)
+    return output.prediction_logits, output.seq_relationship_logits, batch["labels"][batch["labels"] != NO_TARGET]

@@ -1,0 +1,62 @@
+"""Settings files: TOML or JSON to frozen dataclasses; unknown keys and wrong types are refused."""
+
+import dataclasses
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from provenformer.errors import ProvenformerError
+
+Settings = TypeVar("Settings")
+
+
+def read_settings(kind: type[Settings], path: Path) -> Settings:
+    """The settings of a file, `.toml` or `.json`; what it does not name keeps its default."""
+    if path.suffix == ".json":
+        return build_settings(kind, read_json(path), str(path))
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ProvenformerError(f"{path} is not a TOML file ({error}); see docs/training.md for one") from None
+    return build_settings(kind, content, str(path))
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ProvenformerError(f"{path} is not a JSON file ({error}); write it again") from None
+
+
+def build_settings(kind: type[Settings], content: dict[str, Any], origin: str) -> Settings:
+    """`kind(**content)` after a check of every key and type; a nested dataclass is a table."""
+    hints = get_type_hints(kind)
+    values = {}
+    for key, value in content.items():
+        if key not in hints:
+            raise ProvenformerError(f"{origin}: unknown setting {key!r}; known are {', '.join(hints)}")
+        values[key] = _checked(hints[key], value, f"{origin}: {key}")
+    required = {f.name for f in dataclasses.fields(kind) if _is_required(f)}  # type: ignore[arg-type]
+    if missing := sorted(required - values.keys()):
+        raise ProvenformerError(f"{origin}: the setting {missing[0]!r} is missing; add it")
+    return kind(**values)
+
+
+def _is_required(field: "dataclasses.Field[Any]") -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _checked(hint: Any, value: Any, origin: str) -> Any:
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return build_settings(hint, value, origin)  # type: ignore[arg-type]
+    if hint is float and type(value) is int:
+        return float(value)
+    plain = getattr(hint, "__origin__", hint)
+    if plain is tuple and isinstance(value, list):
+        return tuple(_checked(hint.__args__[0], item, origin) for item in value)
+    # bool is an int in Python, but `steps = true` is a mistake.
+    if plain is not Any and (not isinstance(value, plain) or (plain is int and isinstance(value, bool))):
+        raise ProvenformerError(f"{origin} = {value!r} must be of type {plain.__name__}; correct it")
+    return value

@@ -1,0 +1,222 @@
+"""A study: the same training for several models and seeds, then a table. Table 1 and Figure 1 are such studies.
+
+For each model every learning rate is tried for `tuning_steps` steps with the first seed, and the one with the lowest
+held-out loss on masked words is kept: an equal tuning budget. Then, for each seed: pre-train, fine-tune, evaluate. What
+is finished is not run again, and what stopped resumes.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from scipy import stats
+
+from provenformer.bert.atomic import write_json
+from provenformer.bert.data.examples import Examples
+from provenformer.bert.finetune import FinetuneSettings, file_fingerprint, finetune
+from provenformer.bert.metric_log import read_log
+from provenformer.bert.model import MixerBertForMaskedLM
+from provenformer.bert.pretrain import PretrainSettings, data_fingerprint, model_config, pretrain
+from provenformer.bert.processes import joined
+from provenformer.bert.provenance import provenance
+from provenformer.bert.settings import build_settings, read_json
+from provenformer.errors import ProvenformerError
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """What a study compares.
+
+    models    name -> fields of MixerBertConfig that set this model apart; the others are those of `pretrain.model`
+    finetune  task ("mnli", "squad") -> its settings
+    paper     name -> metric -> the paper's number, shown beside ours
+    """
+
+    title: str
+    models: dict[str, Any]
+    seeds: tuple[int, ...]
+    learning_rates: tuple[float, ...]
+    pretrain: PretrainSettings
+    tuning_steps: int = 0
+    finetune: dict[str, Any] = field(default_factory=dict)
+    paper: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (self.models and self.seeds and self.learning_rates):
+            raise ProvenformerError("a study needs at least one model, seed and learning rate; add them")
+        if len(self.learning_rates) > 1 and self.tuning_steps < 1:
+            rates = len(self.learning_rates)
+            raise ProvenformerError(f"{rates} learning rates need tuning_steps of at least 1 to choose; set it")
+        if unknown := sorted(self.paper.keys() - self.models.keys()):
+            raise ProvenformerError(f"the paper's numbers name {unknown[0]!r}, which is no model here; correct it")
+        for task in self.finetune:
+            self.finetuning(task, self.seeds[0])
+
+    def finetuning(self, task: str, seed: int) -> FinetuneSettings:
+        """The settings of one fine-tuning run."""
+        return build_settings(FinetuneSettings, {**self.finetune[task], "task": task, "seed": seed}, f"finetune.{task}")
+
+    def pretraining(self, model: str, seed: int, rate: float) -> PretrainSettings:
+        """The settings of one pre-training run."""
+        fields = {**self.pretrain.model, **self.models[model]}
+        return replace(self.pretrain, model=fields, seed=seed, learning_rate=rate)
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """Where the data is: prepared text, and (train, dev) files of each task."""
+
+    train: Path
+    valid: Path
+    tasks: dict[str, tuple[Path, Path]]
+
+
+def run_study(settings: StudySettings, data: StudyData, runs: Path, results: Path) -> None:
+    """Run what is missing; weights and curves go to `runs`, one JSON file for each model and seed to `results`."""
+    for task in settings.finetune:
+        if task not in data.tasks:
+            raise ProvenformerError(f"the study fine-tunes on {task}; give its files with --{task} TRAIN DEV")
+    # All models with one seed first: a table as early as possible.
+    todo = [(model, seed) for seed in settings.seeds for model in settings.models]
+    with joined() as processes:
+        for model, seed in todo:
+            path = _result_path(results, model, seed)
+            asked = _asked(settings, model, seed, data)
+            if path.exists():
+                if read_json(path)["asked"] != asked:
+                    raise ProvenformerError(f"{path} is from other settings or data; move it away to run them")
+                continue
+            if processes.first:
+                print(f"{settings.title}: {model}, seed {seed}")
+            found = run_one(settings, model, seed, data, runs / model)
+            if processes.first:
+                write_json(path, found | {"asked": asked})
+
+
+def run_one(settings: StudySettings, model: str, seed: int, data: StudyData, runs: Path) -> dict[str, Any]:
+    """Tune, pre-train and fine-tune one model with one seed."""
+    tuning = _tune(settings, model, data, runs) if len(settings.learning_rates) > 1 else {}
+    rate = min(tuning, key=tuning.__getitem__) if tuning else settings.learning_rates[0]
+    folder = runs / f"seed-{seed}"
+    chosen = settings.pretraining(model, seed, rate)
+    metrics = dict(pretrain(chosen, data.train, data.valid, folder / "pretrain")["metrics"])
+    for task in settings.finetune:
+        files = data.tasks[task]
+        found = finetune(settings.finetuning(task, seed), folder / "pretrain/model", *files, folder / task)["metrics"]
+        metrics |= {f"{task}_{name}": value for name, value in found.items()}
+    return {
+        "model": model,
+        "seed": seed,
+        "learning_rate": rate,
+        "tuning": {str(tried): loss for tried, loss in tuning.items()},
+        "parameters": _parameters(chosen, data.train),
+        "metrics": metrics,
+        "curve": [line for line in read_log(folder / "pretrain/metrics.jsonl") if "masked_accuracy" in line],
+        "provenance": provenance(),
+    }
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds and half the width of its confidence interval, which one seed does not have."""
+
+    mean: float
+    half_width: float | None
+
+    def __str__(self) -> str:
+        spread = "" if self.half_width is None else f" ± {100 * self.half_width:.1f}"
+        return f"{100 * self.mean:.1f}{spread}"
+
+
+def estimate(values: list[float]) -> Estimate:
+    """Mean and Student's interval."""
+    count, mean = len(values), sum(values) / len(values)
+    if count < 2:
+        return Estimate(mean, None)
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (count - 1))
+    return Estimate(mean, float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * deviation / math.sqrt(count))
+
+
+def summary(settings: StudySettings, results: Path) -> dict[str, dict[str, Estimate]]:
+    """Model -> metric -> estimate, over the seeds that are finished."""
+    found = {model: list(_finished(settings, results, model)) for model in settings.models}
+    return {
+        model: {
+            metric: estimate([result["metrics"][metric] for result in finished])
+            for metric in finished[0]["metrics"]
+            if not metric.endswith("loss")
+        }
+        for model, finished in found.items()
+        if finished
+    }
+
+
+def table(settings: StudySettings, results: Path) -> str:
+    """The study as Markdown: percent, mean ± half a 95 % interval over seeds, the paper's numbers in brackets."""
+    estimates = summary(settings, results)
+    if not estimates:
+        raise ProvenformerError(f"{results} holds no result of this study; run it without --table-only first")
+    metrics = list(next(iter(estimates.values())))
+    lines = [
+        "| " + " | ".join(["model", "seeds", "parameters", *(metric.replace("_", " ") for metric in metrics)]) + " |",
+        "|" + "---|" * (3 + len(metrics)),
+    ]
+    for model, row in estimates.items():
+        finished = list(_finished(settings, results, model))
+        paper = settings.paper.get(model, {})
+        cells = [f"{row[metric]}{_bracketed(paper.get(metric))}" for metric in metrics]
+        size = f"{finished[0]['parameters']:,}{_bracketed(paper.get('parameters'))}"
+        lines.append("| " + " | ".join([model, str(len(finished)), size, *cells]) + " |")
+    return "\n".join([f"# {settings.title}", "", *lines, ""])
+
+
+def _bracketed(number: Any) -> str:
+    return "" if number is None else f" ({number})"
+
+
+def _finished(settings: StudySettings, results: Path, model: str) -> Iterator[dict[str, Any]]:
+    paths = (_result_path(results, model, seed) for seed in settings.seeds)
+    return (read_json(path) for path in paths if path.exists())
+
+
+def _result_path(results: Path, model: str, seed: int) -> Path:
+    return results / f"{model}-seed-{seed}.json"
+
+
+def _asked(settings: StudySettings, model: str, seed: int, data: StudyData) -> dict[str, Any]:
+    """What a result depends on, as JSON gives it back."""
+    return {
+        "pretrain": asdict(settings.pretraining(model, seed, settings.learning_rates[0])),
+        "learning_rates": list(settings.learning_rates),
+        "tuning_steps": settings.tuning_steps,
+        "finetune": {task: asdict(settings.finetuning(task, seed)) for task in settings.finetune},
+        "files": {task: [file_fingerprint(path) for path in data.tasks[task]] for task in settings.finetune},
+        "data": data_fingerprint(data.train),
+        "valid": data_fingerprint(data.valid),
+    }
+
+
+def _tune(settings: StudySettings, model: str, data: StudyData, runs: Path) -> dict[float, float]:
+    """Learning rate -> held-out loss on masked words after `tuning_steps` steps with the first seed."""
+    losses = {}
+    for rate in settings.learning_rates:
+        # The rate of a short run is constant after warm-up, as at the start of a long one.
+        short = replace(
+            settings.pretraining(model, settings.seeds[0], rate), steps=settings.tuning_steps, decay="constant"
+        )
+        found = pretrain(short, data.train, data.valid, runs / f"rate-{rate:g}")
+        losses[rate] = found["metrics"]["valid_masked_loss"]
+    return losses
+
+
+def _parameters(settings: PretrainSettings, data: Path) -> int:
+    """Of the masked language model, as in Table 1: without pooler and next-sentence head."""
+    examples = Examples(data)
+    with torch.device("meta"):
+        model = MixerBertForMaskedLM(model_config(settings.model, examples.vocabulary, examples.seq_len))
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,236 @@
+"""Pre-training: killed and resumed, split over processes or micro-batches, and what it says about bad input."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from tensorboardX.proto.event_pb2 import Event
+
+from provenformer.bert.atomic import atomic_path
+from provenformer.bert.data.prepare import PrepareSettings, prepare
+from provenformer.bert.metric_log import MetricLog, read_log
+from provenformer.bert.pretrain import PretrainSettings, evaluate_pretrained, model_config, pretrain
+from provenformer.bert.run_folder import load_vocabulary
+from provenformer.bert.sample import write_sample
+from provenformer.bert.settings import read_settings
+from provenformer.errors import ProvenformerError
+
+SETTINGS = """
+steps = 24
+batch_size = 8
+learning_rate = 3e-3
+warmup_steps = 4
+log_every = 1
+checkpoint_every = 5
+threads = 1
+
+[model]
+mixers = ["sepconv", "attention"]
+hidden_size = 32
+num_hidden_layers = 2
+num_attention_heads = 2
+intermediate_size = 64
+"""
+NO_DROPOUT = SETTINGS + "hidden_dropout_prob = 0.0\nattention_probs_dropout_prob = 0.0\n"
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sample")
+    write_sample(folder)
+    small = PrepareSettings(seq_len=32, vocabulary_size=300)
+    prepare([folder / "text"], folder / "data", small)
+    prepare([folder / "valid"], folder / "held-out", small, folder / "data/vocab.txt")
+    return folder
+
+
+def settings_from(text: str, folder: Path, **changes: Any) -> PretrainSettings:
+    path = folder / "settings.toml"
+    path.write_text(text)
+    return dataclasses.replace(read_settings(PretrainSettings, path), **changes)
+
+
+def losses(run: Path) -> list[float]:
+    return [entry["loss"] for entry in read_log(run / "metrics.jsonl") if "loss" in entry]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model/model.safetensors")
+
+
+def command(sample: Path, run: Path, text: str) -> list[str]:
+    run.parent.mkdir(exist_ok=True)
+    settings = run.parent / f"{run.name}.toml"
+    settings.write_text(text)
+    return [
+        *(str(BIN / "provenformer"), "bert", "pretrain", str(settings)),
+        *("--data", str(sample / "data"), "--valid", str(sample / "held-out"), "--output", str(run)),
+    ]
+
+
+def test_killed_and_resumed_gives_the_same_bits(sample: Path, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    settings = settings_from(SETTINGS, tmp_path)
+    pretrain(settings, sample / "data", sample / "held-out", whole)
+    process = subprocess.Popen(command(sample, killed, SETTINGS), stdout=subprocess.DEVNULL)
+    while len(losses(killed)) < 8:  # between two checkpoints
+        assert process.poll() is None
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (killed / "result.json").exists()
+    assert list((killed / "checkpoints").iterdir())
+    pretrain(settings, sample / "data", sample / "held-out", killed)
+    for name, value in weights(whole).items():
+        assert torch.equal(value, weights(killed)[name]), name
+    assert losses(killed) == losses(whole)
+    assert len(losses(whole)) == 24
+    assert losses(whole)[-1] < losses(whole)[0] - 0.5
+
+
+def test_two_processes_have_the_loss_curve_of_one(sample: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    pretrain(settings_from(NO_DROPOUT, tmp_path), sample / "data", sample / "held-out", one)
+    launcher = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node=2", "--no-python"]
+    subprocess.run(
+        [*launcher, *command(sample, two, NO_DROPOUT)], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert losses(two) == pytest.approx(losses(one), abs=1e-5)
+    metrics = [json.loads((run / "result.json").read_text())["metrics"] for run in (one, two)]
+    assert metrics[0] == pytest.approx(metrics[1], abs=1e-5)
+    assert json.loads((two / "result.json").read_text())["processes"] == 2
+
+
+def test_micro_batches_do_not_change_the_loss(sample: Path, tmp_path: Path) -> None:
+    whole = settings_from(NO_DROPOUT, tmp_path, steps=6)
+    pretrain(whole, sample / "data", None, tmp_path / "whole")
+    pretrain(dataclasses.replace(whole, micro_batch=3), sample / "data", None, tmp_path / "parts")
+    assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), abs=1e-5)
+
+
+def test_bf16_learns(sample: Path, tmp_path: Path) -> None:
+    pretrain(settings_from(SETTINGS, tmp_path, steps=12, bf16=True), sample / "data", None, tmp_path / "run")
+    assert losses(tmp_path / "run")[-1] < losses(tmp_path / "run")[0] - 0.3
+    assert {value.dtype for value in weights(tmp_path / "run").values()} == {torch.float32}
+
+
+def test_a_finished_run_is_not_run_again_and_evaluates_the_same(sample: Path, tmp_path: Path) -> None:
+    settings = settings_from(SETTINGS, tmp_path, steps=3, whole_word=True)
+    first = pretrain(settings, sample / "data", sample / "held-out", tmp_path / "run")
+    saved = (tmp_path / "run/model/model.safetensors").stat().st_mtime_ns
+    assert pretrain(settings, sample / "data", sample / "held-out", tmp_path / "run") == first
+    assert (tmp_path / "run/model/model.safetensors").stat().st_mtime_ns == saved
+    assert evaluate_pretrained(tmp_path / "run/model", sample / "held-out", settings) == first["metrics"]
+    assert first["asked"]["settings"]["seed"] == 0
+    assert {"commit", "torch", "python"} <= first["provenance"].keys()
+
+
+def test_a_truncated_checkpoint_is_told_and_the_one_before_it_serves(sample: Path, tmp_path: Path) -> None:
+    settings, run = settings_from(SETTINGS, tmp_path), tmp_path / "run"
+    pretrain(settings, sample / "data", None, run)
+    expected = weights(run)
+    (run / "result.json").unlink()
+    shutil.rmtree(run / "model")
+    newest = max((run / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-100])
+    with pytest.raises(ProvenformerError, match=f"{newest.name} is damaged"):
+        pretrain(settings, sample / "data", None, run)
+    newest.unlink()
+    pretrain(settings, sample / "data", None, run)
+    assert all(torch.equal(value, expected[name]) for name, value in weights(run).items())
+
+
+def test_other_settings_do_not_resume(sample: Path, tmp_path: Path) -> None:
+    settings = settings_from(SETTINGS, tmp_path, steps=1)
+    pretrain(settings, sample / "data", None, tmp_path / "run")
+    with pytest.raises(ProvenformerError, match="another 'settings'"):
+        pretrain(dataclasses.replace(settings, seed=1), sample / "data", None, tmp_path / "run")
+    with pytest.raises(ProvenformerError, match="another 'data'"):
+        pretrain(settings, sample / "held-out", None, tmp_path / "run")
+
+
+def test_vocabularies_must_agree(sample: Path, tmp_path: Path) -> None:
+    settings = settings_from(SETTINGS, tmp_path, steps=1)
+    prepare([sample / "valid"], tmp_path / "other", PrepareSettings(seq_len=32, vocabulary_size=200))
+    with pytest.raises(ProvenformerError, match="another vocabulary"):
+        pretrain(settings, sample / "data", tmp_path / "other", tmp_path / "run")
+    pretrain(settings, sample / "data", None, tmp_path / "run")
+    with pytest.raises(ProvenformerError, match="another vocabulary"):
+        evaluate_pretrained(tmp_path / "run/model", tmp_path / "other", settings)
+    vocabulary = load_vocabulary(tmp_path / "run/model")
+    with pytest.raises(ProvenformerError, match="vocab_size=99"):
+        model_config({"vocab_size": 99}, vocabulary, 32)
+    with pytest.raises(ProvenformerError, match="below the data's 32"):
+        model_config({"max_position_embeddings": 16}, vocabulary, 32)
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(sample: Path, tmp_path: Path) -> None:
+    settings = settings_from(SETTINGS, tmp_path, learning_rate=1e30, clip_norm=1e30, warmup_steps=0)
+    with pytest.raises(ProvenformerError, match="lower learning_rate"):
+        pretrain(settings, sample / "data", None, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("stepz = 3", "unknown setting 'stepz'; known are"),
+        ("steps = 'many'", "must be of type int"),
+        ("steps = true", "must be of type int"),
+        ("decay = 'cosine'", "unknown decay"),
+        ("batch_size = 0", "must be at least 1"),
+        ("steps =", "not a TOML file"),
+    ],
+)
+def test_bad_settings(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(ProvenformerError, match=message):
+        settings_from(line, tmp_path)
+
+
+def test_a_half_written_log_line_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.0}\n{"step": 3, "lo')
+    log = MetricLog(path, start=1)
+    log.write(2, loss=1.5)
+    log.close()
+    assert read_log(path) == [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.5}]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    log = MetricLog(tmp_path / "metrics.jsonl", start=0)
+    log.path = Path("/dev/full")
+    with pytest.raises(ProvenformerError, match="no space left"):
+        log.write(1, loss=1.0)
+    with pytest.raises(ProvenformerError, match="no space left"), atomic_path(tmp_path / "weights"):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert not (tmp_path / "weights").exists()
+
+
+def test_rate() -> None:
+    settings = PretrainSettings(learning_rate=1.0, warmup_steps=2)
+    assert [settings.rate(step, 6) for step in range(6)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    assert dataclasses.replace(settings, decay="constant").rate(5, 6) == 1.0
+
+
+def test_tensorboard_reads_the_same_curve(sample: Path, tmp_path: Path) -> None:
+    pretrain(settings_from(SETTINGS, tmp_path, steps=3), sample / "data", None, tmp_path / "run")
+    (path,) = (tmp_path / "run/tensorboard").iterdir()
+    content, at, curve = path.read_bytes(), 0, []
+    while at < len(content):  # records: length (8 bytes), its checksum (4), the event, its checksum (4)
+        length = int.from_bytes(content[at : at + 8], "little")
+        event = Event.FromString(content[at + 12 : at + 12 + length])
+        curve += [value.simple_value for value in event.summary.value if value.tag == "loss"]
+        at += 16 + length
+    assert curve == pytest.approx(losses(tmp_path / "run"), rel=1e-6)
