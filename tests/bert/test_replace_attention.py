@@ -72,13 +72,13 @@ def test_the_sublayer_around_the_mixer_is_kept() -> None:
 
 
 def test_takes_options_device_dtype_mode_and_scale() -> None:
-    model = BertModel(BertConfig(**TINY, initializer_range=0.1)).to(torch.bfloat16).eval()
+    model = BertModel(BertConfig(**TINY, initializer_range=0.3)).to(torch.bfloat16).eval()
     replace_attention(model, layers=range(3), mixer="sepconv", filters=4, filter_length=7)
     mixer = layers_of(model)[0].attention.self.mixer
     assert mixer.filters.shape == (4, 7)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
     assert not mixer.training
-    assert 0.09 < mixer.gate.weight.float().std() < 0.11
+    assert 0.27 < mixer.gate.weight.float().std() < 0.33
     assert model(torch.randint(50, (1, 6)))[0].isfinite().all()
 
 
