@@ -86,7 +86,9 @@ def _cap(run: ReluRun, top: float, low: float) -> float:
         return np.inf
     points = np.append(np.clip(-biases / reads, low, top), (low, top))
     hidden = np.maximum(reads * points[:, None] + biases, 0.0)
-    sizes = np.abs(out) * (hidden + np.abs(biases) * 2.0**-20)
+    # Rounding is relative to what enters a sum; a lone x - b near its break is exact (Sterbenz).
+    entering = np.abs(reads * points[:, None]) + np.abs(biases)
+    sizes = np.abs(out) * np.where((np.abs(reads) == 1) & (entering >= 4 * hidden), hidden, entering)
     values = points + (out * hidden).sum(axis=1) + run.b_2[0, 0]
     # A few terms: each a rounded difference, a rounded product and rounded sums.
     return float((values + 8 * _U * (np.abs(points) + sizes.sum(axis=1))).max())
@@ -98,6 +100,8 @@ def _steps_down(run: ReluRun, top: float) -> Growth | None:
     A read t above step i becomes t - |height| up to rounding; that is a step down when the rounding of the two large terms,
     relative to the largest read there can be (`top`), is less than the height. Two products, each of a rounded difference.
     """
+    if not len(run):
+        return None
     direction, b_1 = run.W_1[:1, :1], run.b_1
     falling_off = not run.W_2[:, :, 2:].any() and not run.b_2.any() and run.W_1.shape[1] == 4
     if not falling_off or (run.W_1[:, :2] != direction).any() or (run.W_2[:, :, 1] != -run.W_2[:, :, 0]).any():
