@@ -356,31 +356,34 @@ def _lipschitz(target: Target, cells: Cells, p: float) -> IntegralBound:
         )
     cell = (target.high - target.low) / cells.grid.cells_per_axis
     volume = cell_volume(target, cells.grid)
-    count = float(cells.multiplicity.sum())
     reach = target.lipschitz * p_sum(np.repeat(cell / 2, target.seq_len), p)
-    moved = reach * (volume * count / (p + 1)) ** (1 / p)
     centers = _center_values(target, cells)
-    off = (cells.multiplicity * power(np.abs(centers - cells.values), p).sum(axis=(1, 2))).sum() * volume
-    upper = float(power(moved + off ** (1 / p), p)) * _SUM_SLACK  # Minkowski
+    upper = 0.0
+    for part, known in _known_parts(cells, centers, p):
+        moved = reach * (float(cells.multiplicity[part].sum()) / (p + 1)) ** (1 / p)
+        upper += float(power(np.array(moved + known ** (1 / p)), p)) * volume * _SUM_SLACK  # Minkowski
     return IntegralBound(upper, upper, centers.min(axis=(0, 2)) - reach, centers.max(axis=(0, 2)) + reach)
+
+
+def _known_parts(cells: Cells, centers: FloatArray, p: float) -> list[tuple[Any, float]]:
+    """Cubes whose value is that of their centre, and the others (lost or altered), each with the sum of |f(C) - A|^p."""
+    off = np.abs(centers - cells.values)
+    near = off.max(axis=(1, 2)) <= 1e-4 * np.abs(centers).max()
+    known = cells.multiplicity * power(off, p).sum(axis=(1, 2))
+    return [(part, float(known[part].sum())) for part in (near, ~near) if part.any()]
 
 
 def _statistical(target: Target, cells: Cells, p: float) -> IntegralBound:
     """|f - A| <= |f - f(C)| + |f(C) - A|: the first part is sampled, the second is known for every cube.
 
-    So a wrong value cannot hide in a cube that no sample falls into. Cubes whose value is that of their centre, and the
-    others (lost or altered), are sampled separately.
+    So a wrong value cannot hide in a cube that no sample falls into.
     """
     centers = _center_values(target, cells)
-    off = np.abs(centers - cells.values)
-    near = off.max(axis=(1, 2)) <= 1e-4 * np.abs(centers).max()
     volume = cell_volume(target, cells.grid)
     low, high = centers.min(axis=(0, 2)), centers.max(axis=(0, 2))
     upper = estimate = 0.0
-    for part in (near, ~near):
-        if not part.any():
-            continue
-        group, known = cells[part], float((cells.multiplicity[part] * power(off[part], p).sum(axis=(1, 2))).sum())
+    for part, known in _known_parts(cells, centers, p):
+        group = cells[part]
         total = float(group.multiplicity.sum())
         moved, y = _sampled_movement(target, group, centers[part], p)
         margin = norm.ppf((1 + CONFIDENCE) / 2) * moved.std(ddof=1) / SAMPLES**0.5

@@ -229,6 +229,17 @@ def test_half_lines_through_a_layer(seed: int) -> None:
         assert new_high is None or all(Fraction(t) <= new_high for t in values.tolist())
 
 
+def steps(rng: np.random.Generator, d: int) -> ReluRun:
+    """Layers that lower what they read by a height, as the value layers do; some of them with too large weights."""
+    starts = np.sort(rng.choice(1000, size=30, replace=False))[::-1] + 1.0
+    W_1, b_1, W_2 = np.zeros((30, 4, d)), np.zeros((30, 4)), np.zeros((30, d, 4))
+    W_1[:, :, 0] = 1.0
+    b_1[:, 0], b_1[:, 1] = -starts + 0.25, -starts
+    W_2[:, 0, 0] = -4 * starts * 10.0 ** rng.choice([0, 0, 20, 40])
+    W_2[:, :, 1] = -W_2[:, :, 0]
+    return ReluRun("test", W_1, b_1, W_2, np.zeros((30, d)))
+
+
 @SETTINGS
 @given(seeds, st.integers(1, 2))
 def test_what_cannot_overflow_does_not(seed: int, d: int) -> None:
@@ -238,6 +249,8 @@ def test_what_cannot_overflow_does_not(seed: int, d: int) -> None:
     for _ in range(rng.integers(1, 30)):
         if rng.random() < 0.2:
             runs.append(heads(rng, d))
+        elif rng.random() < 0.3:
+            runs.append(steps(rng, d))
         else:
             run = layer(rng, d)
             if rng.random() < 0.3:

@@ -87,7 +87,9 @@ def _cap(run: ReluRun, top: float, low: float) -> float:
     with np.errstate(over="ignore"):
         points = np.append(np.clip(-biases / reads, low, top), (low, top))
     hidden = np.maximum(reads * points[:, None] + biases, 0.0)
-    sizes = np.abs(out) * (hidden + np.abs(biases) * 2.0**-20)
+    # Rounding is relative to what enters a sum; a lone x - b near its break is exact (Sterbenz).
+    entering = np.abs(reads * points[:, None]) + np.abs(biases)
+    sizes = np.abs(out) * np.where((np.abs(reads) == 1) & (entering >= 4 * hidden), hidden, entering)
     values = points + (out * hidden).sum(axis=1) + run.b_2[0, 0]
     # A few terms: each a rounded difference, a rounded product and rounded sums.
     return float((values + 8 * _U * (np.abs(points) + sizes.sum(axis=1))).max())

@@ -1,0 +1,228 @@
+"""The command line: every command, JSON that parses, exit codes 0, 1, 2, one line for an error, nothing half-written."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forging import forge
+
+import provenformer as pf
+from provenformer import cli
+
+
+class Result:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> object:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> object:
+    """`provenformer ARGS`, in this process, through the entry point itself."""
+
+    def call(*args: object, stdin: str = "") -> Result:
+        monkeypatch.setattr(sys, "argv", ["provenformer", *map(str, args)])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        capsys.readouterr()
+        code: object = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code
+        captured = capsys.readouterr()
+        return Result(int(str(code or 0)), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    pf.compile(pf.targets.get("scaled-mean", 1, 2), cells_per_axis=4).save(tmp_path / "net")
+    return tmp_path / "net"
+
+
+def test_compile_verify_run_distance(run: object, tmp_path: Path) -> None:
+    folder = tmp_path / "net"
+    done = run("compile", "softmax-mean", "-n", 2, "--tolerance", 0.1, "-o", folder, "--json")
+    assert done.code == 0
+    assert done.json["certificate"]["bound"] <= 0.1
+    assert done.json["folder"] == str(folder)
+    assert run("verify", folder).code == 0
+    report = run("verify", folder, "--json")
+    assert report.code == 0
+    assert report.json["ok"] is True
+    y = run("run", folder, "--json", stdin="[[[0.2, 0.9]]]")
+    assert y.code == 0
+    np.testing.assert_array_equal(y.json, pf.load(folder).network(np.array([[[0.2, 0.9]]])))
+    assert "0.2" in run("run", folder, stdin="[[0.2, 0.9]]").out
+    measured = run("distance", folder, "--samples", 4096, "--json")
+    assert measured.code == 0
+    assert measured.json["value"] <= measured.json["bound"]
+    assert "certified" in run("distance", folder, "--samples", 4096).out
+
+
+def test_human_output_says_the_certificate(run: object, tmp_path: Path) -> None:
+    done = run("compile", "scaled-mean", "-n", 2, "-N", 4, "-o", tmp_path / "net")
+    assert done.code == 0
+    assert "rigorous" in done.out
+    assert "verify" in done.out
+    assert "holds" in run("verify", tmp_path / "net").out
+
+
+def test_options_reach_compile(run: object) -> None:
+    done = run(
+        "compile",
+        "centered",
+        "-d",
+        2,
+        "-n",
+        2,
+        "-N",
+        2,
+        "-p",
+        1,
+        "--construction",
+        "paper",
+        "--support",
+        "-1,1",
+        "--json",
+    )
+    assert done.code == 0
+    assert done.json["plan"]["construction"] == "paper"
+    assert done.json["plan"]["token_dim"] == 2
+    assert done.json["certificate"]["norm_order"] == 1
+
+
+def test_plan_targets_trace_demo(run: object) -> None:
+    plan = run("plan", "-d", 2, "-n", 3, "-N", 16, "--json").json
+    assert plan["blocks"] == pf.plan(2, 3, 16).blocks
+    assert run("plan").code == 0
+    names = [entry["name"] for entry in run("targets", "--json").json]
+    assert names == list(pf.targets.names())
+    assert "softmax-mean" in run("targets").out
+    steps = run("trace", "scaled-mean", "-n", 2, "--json", stdin="[[[0.2, 0.9]]]").json
+    assert steps[-1]["layer"] > steps[0]["layer"]
+    assert run("trace", "scaled-mean", "-n", 2, "--every", "layer", stdin="[[[0.2, 0.9]]]").code == 0
+
+
+def test_memorize(run: object, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 5, 1, 3))
+    (tmp_path / "pairs.json").write_text(json.dumps({"inputs": x.tolist(), "outputs": y.tolist()}))
+    np.savez(tmp_path / "pairs.npz", inputs=x, outputs=y)
+    for name in ("pairs.json", "pairs.npz"):
+        done = run("memorize", tmp_path / name, "-o", tmp_path / "net", "--json")
+        assert done.code == 0
+        assert done.json["certificate"]["bound"] <= 1e-6
+        assert run("verify", tmp_path / "net").code == 0
+    assert run("memorize", tmp_path / "pairs.npz", "-o", tmp_path / "net", "--positional").code == 0
+
+
+def test_sequences_from_files(run: object, net: Path, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).random((3, 1, 2))
+    np.save(tmp_path / "x.npy", x)
+    (tmp_path / "x.json").write_text(json.dumps(x.tolist()))
+    expected = pf.load(net).network(x)
+    for name in ("x.npy", "x.json"):
+        np.testing.assert_array_equal(run("run", net, "-i", tmp_path / name, "--json").json, expected)
+
+
+def test_functions_by_import_path(run: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_target_module.py").write_text("def half(x):\n    return 0.5 * x\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    done = run("compile", "my_target_module:half", "-n", 2, "-N", 4, "-o", tmp_path / "net", "--json")
+    assert done.code == 0
+    assert done.json["certificate"]["kind"] == "rigorous"
+    assert run("verify", tmp_path / "net").code == 0
+    assert run("compile", "my_target_module:nothing", "-n", 2, "-N", 4).code == 2
+
+
+def test_exit_code_1_when_a_bound_does_not_hold(run: object, net: Path) -> None:
+    bound = pf.load(net).certificate.bound
+    forge(net, certificate={"bound": bound / 2})
+    rejected = run("verify", net)
+    assert rejected.code == 1
+    assert "rejected" in rejected.out
+    assert run("verify", net, "--json").json["ok"] is False
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compile", "no-such-target", "-N", "4"],
+        ["compile", "scaled-mean"],
+        ["compile", "scaled-mean", "-N", "4", "--tolerance", "0.1"],
+        ["compile", "scaled-mean", "--tolerance", "0"],
+        ["compile", "scaled-mean", "--tolerance", "-1"],
+        ["compile", "scaled-mean", "--tolerance", "nan"],
+        ["compile", "scaled-mean", "--tolerance", "1e-13"],
+        ["compile", "scaled-mean", "-N", "1"],
+        ["compile", "scaled-mean", "-N", "4", "-n", "1"],
+        ["compile", "scaled-mean", "-N", "4", "-p", "0"],
+        ["compile", "scaled-mean", "-N", "4", "--construction", "magic"],
+        ["compile", "scaled-mean", "-N", "4", "--support", "1,0"],
+        ["compile", "scaled-mean", "-N", "4", "--support", "x"],
+        ["compile", "os:getcwd", "-N", "4"],
+        ["compile", "no_such_module:f", "-N", "4"],
+        ["compile", "softmax-mean", "--tolerance", "0.05", "--construction", "paper"],
+        ["verify", "nowhere"],
+        ["run", "nowhere"],
+        ["distance", "nowhere"],
+        ["memorize", "nowhere.json", "-o", "net"],
+        ["plan", "-N", "0"],
+        ["trace", "scaled-mean", "-n", "2", "--every", "moon"],
+        ["run"],
+        ["no-such-command"],
+        ["compile", "scaled-mean", "-N", "many"],
+    ],
+)
+def test_errors_are_short_and_exit_with_2(
+    run: object, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    extra = ["-o", str(tmp_path / "out")] if arguments[0] == "compile" else []
+    done = run(*arguments, *extra, stdin="[[[0.2, 0.9]]]")
+    assert done.code == 2
+    assert "Traceback" not in done.err + done.out
+    assert done.err.strip()
+    if done.err.startswith("error:"):
+        assert len(done.err.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "not json", "[1, 2]", '[["a", "b"]]', "[[[0.1, 0.2, 0.3]]]", "{}", "[[[NaN, 0.1]]]"]
+)
+def test_bad_sequences(run: object, net: Path, text: str) -> None:
+    done = run("run", net, stdin=text)
+    assert done.code == 2
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_an_altered_folder_does_not_run(run: object, net: Path) -> None:
+    content = (net / "network.safetensors").read_bytes()
+    (net / "network.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    done = run("run", net, stdin="[[[0.2, 0.9]]]")
+    assert done.code == 2
+    assert "altered" in done.err
+
+
+def test_saving_over_something_else_is_refused(run: object, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "a.txt").write_text("a")
+    done = run("compile", "scaled-mean", "-n", 2, "-N", 4, "-o", tmp_path / "mine")
+    assert done.code == 2
+    assert sorted(p.name for p in (tmp_path / "mine").iterdir()) == ["a.txt"]
+
+
+def test_help(run: object) -> None:
+    assert "compile" in run("--help").out
+    for command in ("compile", "plan", "run", "verify", "trace", "memorize", "targets", "distance", "demo"):
+        assert run(command, "--help").code == 0
