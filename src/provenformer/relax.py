@@ -61,7 +61,8 @@ def _without_fall(run: ReluRun) -> ReluRun:
     """
     W_2 = run.W_2.copy()
     W_2[:, :, 2:] = 0.0
-    return replace(run, W_2=W_2)
+    # An id is then 1/2 and 1/4 above the two breaks instead of 3/4 and 1/2: products with powers of two are exact.
+    return replace(run, W_2=W_2, b_1=run.b_1 - float(ID_RAMP))
 
 
 def merge_bumps(run: ReluRun, hidden_dim: int) -> ReluRun:

@@ -404,8 +404,10 @@ def test_relabelled_as_statistical(folder: Path, monkeypatch: pytest.MonkeyPatch
     same = [
         c.network(np.full((1, 1, 3), (k + 0.5) / 10))[0, 0, 0] for k in range(1, 10)
     ]  # three equal tokens: one cube
-    values = c.network.runs[index].W_2[:, 0, 0] / 4 + 0.75 - c.network.runs[index].b_1[:, 0]
-    for layer in np.flatnonzero(np.isclose(values[:, None], same, atol=1e-9).any(axis=1)):
+    values = c.network.runs[index].W_2[:, 0, 0] / 4 + 0.5 - c.network.runs[index].b_1[:, 0]
+    layers = np.flatnonzero(np.isclose(values[:, None], same, atol=1e-9).any(axis=1))
+    assert len(layers) >= len(same)
+    for layer in layers:
         W_2 = np.array(c.network.runs[index].W_2)
         W_2[layer] += 4 * 40.0 * np.array([[1.0, -1.0, -1.0, 1.0]])  # the value plus 40
         altered = with_run(with_run(c.network, index, W_2=W_2), index + 1, b_1=clip)

@@ -40,7 +40,7 @@ def repeated(corner: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("size", [(1, 3, 8), (1, 3, 16), (1, 4, 8), (2, 2, 4)])
 def test_papers_network_is_right_on_every_context(size: tuple[int, int, int]) -> None:
     """Cube centres and a random point of every cube that is on no ramp; cubes with a repeated token give exactly 0."""
-    c = compiled("paper", *size)
+    c = compiled("paper", *size, "softmax-mean")
     target, cells = c.target, size[2]
     points = off_ramp_points(target, cells, c.certificate.ramp, np.random.default_rng(0))
     centers = (corner_of(points, cells) + 0.5) / cells
