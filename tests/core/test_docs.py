@@ -17,7 +17,7 @@ STATEMENTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("page", [*PAGES, "width.md", "certificates.md"])
+@pytest.mark.parametrize("page", [*PAGES, "width.md"])
 def test_code_blocks_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     """All Python blocks of a page, in order, in one namespace; what is printed is what the comment below says."""
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
