@@ -120,6 +120,8 @@ def certify(
     }
     if kind == "statistical":
         details["confidence"] = CONFIDENCE
+    if tolerance is not None:
+        details["tolerance"] = float(tolerance)  # what was asked for, for the record
     clips = (tuple(clip_low.tolist()), tuple(clip_high.tolist()))
     return Certificate(total(terms, p), terms, kind, norm_order, domain, BASIS[kind], 2.0**-bits, *clips, details)
 

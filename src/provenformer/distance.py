@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import qmc
 
 from provenformer.errors import ProvenformerError
 from provenformer.targets import FloatArray
@@ -74,6 +73,8 @@ def _points(axes: int, count: int, cells_per_axis: int | None, seed: int) -> Flo
         cells = np.stack(np.unravel_index(np.arange(cells_per_axis**axes), (cells_per_axis,) * axes), axis=1)
         each = np.tile(cells, (max(1, count // len(cells)), 1))
         return np.asarray((each + np.random.default_rng(seed).random(each.shape)) / cells_per_axis)
+    from scipy.stats import qmc  # takes longer to load than everything else
+
     return np.asarray(qmc.Sobol(axes, seed=seed).random_base2(int(np.log2(count))))
 
 

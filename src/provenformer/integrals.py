@@ -14,11 +14,10 @@ Every result is an upper bound on an integral over the target's box, and on the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import factorial, prod
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
-from scipy.stats import norm
 
 from provenformer.errors import ProvenformerError
 from provenformer.grid import Grid, IntArray
@@ -60,9 +59,10 @@ class Cells:
             count = np.ones(len(ids))
         else:
             same = ids[:, :, None] == ids[:, None, :]
-            # n! / prod(m_i!): the j-th of equal tokens contributes its rank among them.
+            # n! / prod(m_i!): the j-th of equal tokens contributes its rank among them. Factor by factor in float64, since
+            # 21! does not fit 64 bits; the rounding is covered by _SUM_SLACK.
             rank = np.tril(same).sum(axis=2)
-            count = factorial(grid.seq_len) / rank.prod(axis=1)
+            count = (np.arange(1, grid.seq_len + 1) / rank).prod(axis=1)
         return cls(grid, ids, np.ascontiguousarray(np.swapaxes(values, 1, 2)), count)
 
     def __getitem__(self, part: Any) -> Cells:
@@ -209,13 +209,13 @@ def _by_slopes(target: Target, cells: Cells, p: float, budget: int) -> IntegralB
     the budget of boxes is spent; otherwise its 2^(dn) parts go to the next level.
     """
     d, n = target.token_dim, target.seq_len
-    halves = np.stack(np.unravel_index(np.arange(2 ** (d * n)), (2,) * (d * n)), axis=1).reshape(-1, d, n)
+    parts = 2 ** (d * n)
     corner, owner = np.swapaxes(cells.grid.columns(cells.ids), 1, 2), np.arange(len(cells.ids))
     low, high = np.full(d, np.inf), np.full(d, -np.inf)
     upper = estimate = 0.0
     cuts = used = 1
-    while len(corner):
-        settle_all = used + len(corner) * len(halves) > budget or cuts >= MAX_CUTS
+    while True:
+        settle_all = used + len(corner) * parts > budget or cuts >= MAX_CUTS
         open_boxes: list[IntArray] = []
         size = max(1, CHUNK // (d * n))
         for start in range(0, len(corner), size):
@@ -231,9 +231,12 @@ def _by_slopes(target: Target, cells: Cells, p: float, budget: int) -> IntegralB
             estimate += float((weight * linear)[settled].sum())
             open_boxes.append(np.flatnonzero(~settled) + start)
         rest = np.concatenate(open_boxes)
-        used += len(rest) * len(halves)
+        if not len(rest):
+            break
+        used += len(rest) * parts
+        halves = np.stack(np.unravel_index(np.arange(parts), (2,) * (d * n)), axis=1).reshape(-1, d, n)
         corner = (2 * corner[rest][:, None] + halves).reshape(-1, d, n)
-        owner = np.repeat(owner[rest], len(halves))
+        owner = np.repeat(owner[rest], parts)
         cuts *= 2
     volume = cell_volume(target, cells.grid)
     if not np.isfinite(upper):
@@ -378,6 +381,8 @@ def _statistical(target: Target, cells: Cells, p: float) -> IntegralBound:
 
     So a wrong value cannot hide in a cube that no sample falls into.
     """
+    from scipy.stats import norm  # takes longer to load than everything else; only black boxes need it
+
     centers = _center_values(target, cells)
     volume = cell_volume(target, cells.grid)
     low, high = centers.min(axis=(0, 2)), centers.max(axis=(0, 2))

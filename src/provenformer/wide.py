@@ -14,6 +14,7 @@ reach the output, and the last staircase adds numbers of the size (contexts x to
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -98,10 +99,15 @@ class WideNetwork:
         parts = [self._run(batch[i : i + CHUNK]) for i in range(0, len(batch), CHUNK)]
         return (np.concatenate(parts) if parts else batch).reshape(x.shape)
 
-    def _run(self, x: FloatArray) -> FloatArray:
-        d = self.token_dim
+    def start(self, x: FloatArray) -> FloatArray:
+        """The state (batch, D, n) before the first block, for a batch (batch, d, n)."""
         state = np.zeros((len(x), self.model_dim, self.seq_len))
-        state[:, :d] = x if self.positions is None else x + self.positions
+        state[:, : self.token_dim] = x if self.positions is None else x + self.positions
+        return state
+
+    def steps(self, state: FloatArray) -> Iterator[tuple[str, int, FloatArray]]:
+        """Stage, layers done and state (batch, D, n) after every block, from a given state."""
+        layers = 0
         for block in self.wide_blocks:
             if block.W_O.any():
                 keys, queries, values = (w @ state for w in (block.W_K, block.W_Q, block.W_V))  # (batch, 1, n)
@@ -109,9 +115,15 @@ class WideNetwork:
                 weights = np.exp(scores - scores.max(axis=1, keepdims=True))
                 weights /= weights.sum(axis=1, keepdims=True)
                 state = state + block.W_O @ (values @ weights)
+                layers += 1
             hidden = np.maximum(block.W_1 @ state + block.b_1[:, None], 0.0)
             state = state + block.W_2 @ hidden + block.b_2[:, None]
-        return state[:, -d:]
+            layers += 1
+            yield block.stage, layers, state
+
+    def _run(self, x: FloatArray) -> FloatArray:
+        *_, (_, _, state) = self.steps(self.start(x))
+        return state[:, -self.token_dim :]
 
     def to_onnx(self, path: str | Path) -> None:
         """Write an ONNX model, float64. Needs the extra `onnx`."""

@@ -8,6 +8,7 @@ import pytest
 from forging import measured
 
 import provenformer as pf
+from provenformer.integrals import Cells
 
 SIZES = [(1, 2, 8), (1, 3, 6)]
 TERMS = ["piecewise", "lost cubes", "ramps", "softmax", "rounding"]
@@ -85,6 +86,17 @@ def test_random_points_never_beat_the_worst_case(token_dim: int) -> None:
     on_ramp = ((x * 4) % 1 > 1 - c.certificate.ramp).any(axis=(1, 2))
     error = np.abs(c.network(x) - f(x)).max(axis=(1, 2))
     assert error[~on_ramp].max() <= f.lipschitz / 8 + 1e-9
+
+
+def test_many_tokens(tmp_path: Path) -> None:
+    """32! does not fit 64 bits, and 2^32 halves of a box do not fit memory."""
+    f = pf.targets.get("scaled-mean", 1, 32)
+    c = pf.compile(f, cells_per_axis=2)
+    assert float(pf.distance(f, c.network, token_dim=1, seq_len=32)) <= c.certificate.bound < norm("scaled-mean", 32)
+    cells = Cells.of(c.grid, c.piecewise.contexts, c.piecewise.values, positional=False)
+    assert cells.multiplicity.sum() == pytest.approx(2**32, rel=1e-12)  # every cube belongs to one context
+    c.save(tmp_path / "net")
+    assert pf.verify(tmp_path / "net")
 
 
 def test_sort_three_tokens(tmp_path: Path) -> None:
