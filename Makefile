@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: env env-dev demo test lint types bench table1 figure1 clean
+.PHONY: env env-dev demo test lint types bench docs table1 figure1 clean
 
 env: $(VENV)/.core
 env-dev: $(VENV)/.dev
@@ -20,7 +20,7 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) torch==2.13.0
-	$(PIP) -e '.[dev,torch,bert,onnx,report]'
+	$(PIP) -e '.[dev,torch,bert,hub,onnx,report,explore,docs]'
 	touch $@ $(VENV)/.core
 
 demo: env
@@ -29,15 +29,30 @@ demo: env
 test: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+# The explorer in a real browser; installs Debian's chromium when it is missing.
+.PHONY: test-browser
+test-browser: env-dev
+	@if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo=$$(command -v sudo); \
+		{ [ "$$(id -u)" = 0 ] || [ -n "$$sudo" ]; } && command -v apt-get >/dev/null && $$sudo apt-get update -qq \
+			&& $$sudo apt-get install -qqy chromium chromium-driver \
+			|| { echo "error: cannot install the browser; install chromium and chromedriver by hand and try again." >&2; exit 2; }; \
+	fi
+	$(BIN)/python -m pytest tests/explore/test_browser.py
+
 lint: env-dev
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks experiments docs
+	$(BIN)/ruff format --check src tests benchmarks experiments docs/*.py
 
 types: env-dev
 	$(BIN)/mypy
 
 bench: env-dev
 	$(BIN)/python -m benchmarks
+
+# A warning is an error. Pictures are made by the pages' own code; open build/docs/index.html.
+docs: env-dev
+	$(BIN)/python -m sphinx -q -W --keep-going -n -d build/doctrees docs build/docs
 
 # The small studies: `make table1 DATA=folder` with wiki/, books/, mnli/ and squad/ in it (experiments/table1/README.md).
 # Each goes on where it stopped. Hours of CPU time.
@@ -50,7 +65,7 @@ table1 figure1: env-dev
 	$(BIN)/provenformer bert study experiments/$@/small.toml --data runs/small/data --valid runs/small/valid \
 		--mnli $(DATA)/mnli/train.jsonl.gz $(DATA)/mnli/dev_matched.jsonl.gz \
 		--squad $(DATA)/squad/train-v1.1.json.gz $(DATA)/squad/dev-v1.1.json.gz \
-		--runs runs/small/$@ --results experiments/$@/results --figure
+		--runs runs/small/models --results experiments/$@/results --figure
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache src/*.egg-info

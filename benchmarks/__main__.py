@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-BENCHMARKS = ["convolution", "engine", "mixers", "pretraining", "bert_base"]
+BENCHMARKS = ["convolution", "engine", "explorer", "mixers", "pretraining", "bert_base", "report", "sharding"]
 
 
 def main(names: list[str]) -> int:

@@ -61,8 +61,11 @@ def test_a_damaged_shard_is_told_and_made_again(tmp_path: Path) -> None:
     whole = contents(data)
     shard = data / "shard-00000.npy"
     shard.write_bytes(shard.read_bytes()[:-9])
-    with pytest.raises(ProvenformerError, match=r"shard-00000.npy is damaged"):
-        Examples(data)
+    for missing in (False, True):
+        if missing:
+            shard.unlink()
+        with pytest.raises(ProvenformerError, match=r"shard-00000.npy is damaged or missing"):
+            Examples(data)
     prepare([tmp_path / "text"], data, SMALL)
     assert contents(data) == whole
 

@@ -3,6 +3,9 @@
 import dataclasses
 import json
 import os
+import random
+import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -17,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tensorboardX.proto.event_pb2 import Event
 
-from provenformer.bert.atomic import atomic_path
+from provenformer.atomic import atomic_path
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.metric_log import MetricLog, read_log
 from provenformer.bert.pretrain import PretrainSettings, evaluate_pretrained, model_config, pretrain
@@ -81,22 +84,28 @@ def command(sample: Path, run: Path, text: str) -> list[str]:
 
 
 def test_killed_and_resumed_gives_the_same_bits(sample: Path, tmp_path: Path) -> None:
+    """kill -9 at a random step, and at a random moment of it; KILL_SEED=... repeats the choice."""
+    seed = int(os.environ.get("KILL_SEED", secrets.randbelow(2**32)))
+    dice = random.Random(seed)
+    steps, step, delay = 40, dice.randrange(1, 30), dice.uniform(0, 0.03)
+    print(f"KILL_SEED={seed}: kill {1000 * delay:.0f} ms after step {step} of {steps}")
+    text = SETTINGS.replace("steps = 24", f"steps = {steps}")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    settings = settings_from(SETTINGS, tmp_path)
+    settings = settings_from(text, tmp_path)
     pretrain(settings, sample / "data", sample / "held-out", whole)
-    process = subprocess.Popen(command(sample, killed, SETTINGS), stdout=subprocess.DEVNULL)
-    while len(losses(killed)) < 8:  # between two checkpoints
+    process = subprocess.Popen(command(sample, killed, text), stdout=subprocess.DEVNULL)
+    while len(losses(killed)) < step:
         assert process.poll() is None
         time.sleep(0.002)
+    time.sleep(delay)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not (killed / "result.json").exists()
-    assert list((killed / "checkpoints").iterdir())
     pretrain(settings, sample / "data", sample / "held-out", killed)
     for name, value in weights(whole).items():
         assert torch.equal(value, weights(killed)[name]), name
     assert losses(killed) == losses(whole)
-    assert len(losses(whole)) == 24
+    assert len(losses(whole)) == steps
     assert losses(whole)[-1] < losses(whole)[0] - 0.5
 
 
@@ -216,6 +225,55 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ProvenformerError, match="no space left"), atomic_path(tmp_path / "weights"):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
     assert not (tmp_path / "weights").exists()
+
+
+ON_A_SMALL_DISK = """
+import json, subprocess, sys
+from pathlib import Path
+from provenformer.bert.pretrain import PretrainSettings, pretrain
+from provenformer.bert.settings import read_settings
+from provenformer.errors import ProvenformerError
+
+settings, data, run, size = sys.argv[1:]
+run = Path(run)
+ask = read_settings(PretrainSettings, Path(settings)), Path(data), None, run / "on-disk"
+subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "small", run], check=True)
+try:
+    pretrain(*ask)
+except ProvenformerError as error:
+    print(json.dumps([str(error), sorted(path.name for path in run.rglob("step*")), len(list(run.rglob("*.partial")))]))
+subprocess.run(["mount", "-o", "remount,size=64m", run], check=True)
+pretrain(*ask)
+(run.parent / "resumed.safetensors").write_bytes((run / "on-disk/model/model.safetensors").read_bytes())
+"""
+PRIVATE_MOUNTS = ["unshare", "--map-root-user", "--mount"]
+
+
+def can_mount() -> bool:
+    try:
+        return subprocess.run([*PRIVATE_MOUNTS, "true"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs a disk of its own, by Linux user namespaces")
+def test_a_disk_that_fills_up_loses_nothing(sample: Path, tmp_path: Path) -> None:
+    """A real disk with room for one checkpoint and a half; with more room the same command ends with the same bits."""
+    settings = settings_from(SETTINGS, tmp_path, steps=24)
+    pretrain(settings, sample / "data", None, tmp_path / "whole")
+    size = max((tmp_path / "whole/checkpoints").iterdir()).stat().st_size * 3 // 2
+    (tmp_path / "run").mkdir()
+    arguments = [tmp_path / "settings.toml", sample / "data", tmp_path / "run", size]
+    script = [*PRIVATE_MOUNTS, sys.executable, "-c", ON_A_SMALL_DISK, *map(str, arguments)]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    message, kept, partial = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("[")))
+    assert re.fullmatch(
+        "no space left on the disk of .*step-00000010.*; free some and run the same command .*", message
+    )
+    assert (kept, partial) == (["step-00000005.safetensors"], 0)
+    resumed = load_file(tmp_path / "resumed.safetensors")
+    assert all(torch.equal(value, resumed[name]) for name, value in weights(tmp_path / "whole").items())
 
 
 def test_rate() -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from provenformer.bert import study
 from provenformer.bert.cli import app
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.sample import write_sample
 from provenformer.bert.settings import read_settings
-from provenformer.bert.study import StudyData, StudySettings, estimate, run_study, table
-from provenformer.bert.study_figure import draw
+from provenformer.bert.study import StudyData, StudySettings, estimates, run_study, table
+from provenformer.bert.study_figure import draw, draw_curves
 from provenformer.errors import ProvenformerError
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -58,7 +59,7 @@ def settings(tmp_path: Path) -> StudySettings:
     return read_settings(StudySettings, tmp_path / "study.toml")
 
 
-def test_study(data: StudyData, settings: StudySettings, tmp_path: Path) -> None:
+def test_study(data: StudyData, settings: StudySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, results = tmp_path / "runs", tmp_path / "results"
     options = ["--data", data.train, "--valid", data.valid, "--runs", runs, "--results", results]
     arguments = ["study", tmp_path / "study.toml", *options, "--mnli", *data.tasks["mnli"]]
@@ -80,27 +81,43 @@ def test_study(data: StudyData, settings: StudySettings, tmp_path: Path) -> None
     # What is finished is not run again; what is missing is, from its checkpoints.
     kept, missing = files[0].stat().st_mtime_ns, files[-1].read_text()
     files[-1].unlink()
+    run_study(settings, data, runs, results, only=["attention"])
+    assert not files[-1].exists()  # it is of the other model
     run_study(settings, data, runs, results)
     assert files[0].stat().st_mtime_ns == kept
+    assert json.loads(files[-1].read_text())["metrics"] == json.loads(missing)["metrics"]
+
+    # With the runs lost, the other seed's result still says which learning rate was chosen.
+    files[-1].unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(study, "_tune", lambda *_: pytest.fail("tuned again"))
+        run_study(settings, data, tmp_path / "other-runs", results)
     assert json.loads(files[-1].read_text())["metrics"] == json.loads(missing)["metrics"]
 
     changed = dataclasses.replace(settings, tuning_steps=5)
     with pytest.raises(ProvenformerError, match="other settings or data"):
         run_study(changed, data, runs, results)
+    with pytest.raises(ProvenformerError, match="no model 'fourier'; choose from average, attention"):
+        run_study(settings, data, runs, results, ["fourier"])
     with pytest.raises(ProvenformerError, match="--mnli TRAIN DEV"):
         run_study(settings, dataclasses.replace(data, tasks={}), runs, results)
 
     pytest.importorskip("matplotlib")
-    draw(settings, results, tmp_path / "one.svg")
-    draw(settings, results, tmp_path / "two.svg")
-    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+    for figure in (draw, draw_curves):
+        figure(settings, results, tmp_path / "one.svg")
+        figure(settings, results, tmp_path / "two.svg")
+        assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
-def test_estimate() -> None:
-    assert str(estimate([0.5])) == "50.0"
-    found = estimate([0.4, 0.6])
-    assert found.mean == pytest.approx(0.5)
-    assert found.half_width == pytest.approx(12.706 * 0.1, rel=1e-4)  # t(0.975, 1) * standard error
+def test_intervals_pool_the_variance_of_all_models() -> None:
+    alone = estimates({"one": [0.4, 0.6]})["one"]
+    assert alone.mean == pytest.approx(0.5)
+    assert alone.half_width == pytest.approx(12.706 * 0.1, rel=1e-4)  # t(0.975, 1) * standard error
+    pooled = estimates({"one": [0.4, 0.6], "two": [0.3, 0.3, 0.3]})
+    # squares 0.02 over 1 + 2 degrees of freedom; t(0.975, 3) = 3.1824
+    assert pooled["one"].half_width == pytest.approx(3.1824 * (0.02 / 3) ** 0.5 / 2**0.5, rel=1e-4)
+    assert pooled["two"].half_width == pytest.approx(3.1824 * (0.02 / 3) ** 0.5 / 3**0.5, rel=1e-4)
+    assert str(estimates({"one": [0.5]})["one"]) == "50.0"
 
 
 def test_errors(settings: StudySettings, tmp_path: Path) -> None:
@@ -120,13 +137,13 @@ def test_errors(settings: StudySettings, tmp_path: Path) -> None:
     "path", sorted(EXPERIMENTS.glob("*/*.toml")), ids=lambda path: f"{path.parent.name}-{path.stem}"
 )
 def test_shipped_studies_are_valid(path: Path) -> None:
-    study = read_settings(StudySettings, path)
-    batch, steps = study.pretrain.batch_size, study.pretrain.steps
+    shipped = read_settings(StudySettings, path)
+    batch, steps = shipped.pretrain.batch_size, shipped.pretrain.steps
     if path.stem == "paper":
         assert (batch, steps) == {"table1": (8192, 60_000), "figure1": (1024, 250_000)}[path.parent.name]
-        assert study.pretrain.model == {}
+        assert shipped.pretrain.model == {}
     else:
-        assert len(study.seeds) >= 2
+        assert len(shipped.seeds) >= 2
 
 
 def test_two_processes_share_a_study(data: StudyData, tmp_path: Path) -> None:

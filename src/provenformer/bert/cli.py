@@ -10,22 +10,26 @@ from rich.console import Console
 from rich.table import Table
 from transformers.utils import logging
 
-from provenformer.bert.atomic import atomic_path
+from provenformer.atomic import atomic_path
 from provenformer.bert.claims import check_all
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.evaluate import evaluate_run
 from provenformer.bert.finetune import FinetuneSettings, finetune
 from provenformer.bert.parameters import parameter_table
 from provenformer.bert.pretrain import PretrainSettings, pretrain
-from provenformer.bert.processes import first_process
+from provenformer.bert.processes import first_process, joined
 from provenformer.bert.sample import write_sample
 from provenformer.bert.settings import read_settings
 from provenformer.bert.study import StudyData, StudySettings, run_study, table
-from provenformer.bert.study_figure import draw
+from provenformer.bert.study_figure import draw, draw_curves
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 Run = Annotated[Path, typer.Option(help="Folder of the run; a run that stopped resumes there.")]
 SettingsFile = Annotated[Path, typer.Argument(help="TOML or JSON; see docs/training.md.")]
+Shard = Annotated[
+    bool,
+    typer.Option("--shard", help="Under torchrun: split weights, gradients and optimizer state over the processes."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
@@ -76,7 +80,11 @@ def sample_command(folder: Annotated[Path, typer.Argument(help="Where to write i
 @app.command("prepare")
 def prepare_command(
     sources: Annotated[
-        list[Path], typer.Argument(help="Text files or folders: one sentence a line, blank line between documents.")
+        list[Path],
+        typer.Argument(
+            help="Text files or folders: one sentence a line, blank line between documents. Or records, each a document: "
+            ".parquet, .arrow, .jsonl, a folder of save_to_disk, hf:NAME[,config=C][,split=S][,column=TEXT][,revision=R]."
+        ),
     ],
     output: Annotated[Path, typer.Option(help="Folder for the examples; a run that stopped goes on there.")],
     vocabulary: Annotated[Path | None, typer.Option(help="A vocab.txt to use; without it one is trained.")] = None,
@@ -100,21 +108,30 @@ def pretrain_command(
     data: Annotated[Path, typer.Option(help="Prepared training data.")],
     output: Run,
     valid: Annotated[Path | None, typer.Option(help="Prepared held-out data, with the same vocabulary.")] = None,
+    shard: Shard = False,
 ) -> None:
     """Pre-train on masked words and next sentences; under torchrun, on all its processes."""
-    _print_metrics(pretrain(read_settings(PretrainSettings, settings), data, valid, output)["metrics"])
+    with joined(shard):
+        _print_metrics(pretrain(read_settings(PretrainSettings, settings), data, valid, output)["metrics"])
 
 
 @app.command("finetune")
 def finetune_command(
     settings: SettingsFile,
     model: Annotated[Path, typer.Option(help="The folder `model` of a pre-training run.")],
-    train: Annotated[Path, typer.Option(help="MNLI: JSON lines or table; SQuAD: official JSON; .gz as well.")],
+    train: Annotated[
+        Path,
+        typer.Option(
+            help="MNLI: JSON lines or table; SQuAD: official JSON; .gz as well; or hf:NAME,split=S or a table."
+        ),
+    ],
     dev: Annotated[Path, typer.Option(help="The same for evaluation.")],
     output: Run,
+    shard: Shard = False,
 ) -> None:
     """Fine-tune on MNLI or SQuAD, as the settings say, and evaluate."""
-    _print_metrics(finetune(read_settings(FinetuneSettings, settings), model, train, dev, output)["metrics"])
+    with joined(shard):
+        _print_metrics(finetune(read_settings(FinetuneSettings, settings), model, train, dev, output)["metrics"])
 
 
 @app.command("evaluate")
@@ -137,14 +154,17 @@ def study_command(
     results: Annotated[Path, typer.Option(help="Folder for the results, the table and the figure.")],
     mnli: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
     squad: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Run this model only; may be repeated.")] = None,
     table_only: Annotated[bool, typer.Option(help="Run nothing; show what is finished.")] = False,
-    figure: Annotated[bool, typer.Option(help="Draw figure.svg as well (needs matplotlib).")] = False,
+    figure: Annotated[bool, typer.Option(help="Draw figure.svg and curves.svg as well (needs matplotlib).")] = False,
+    shard: Shard = False,
 ) -> None:
     """Run what is missing of a study such as Table 1, resume what stopped, and print the table."""
     study = read_settings(StudySettings, settings)
     if not table_only:
         files = {task: paths for task, paths in (("mnli", mnli), ("squad", squad)) if paths}
-        run_study(study, StudyData(data, valid, files), runs, results)
+        with joined(shard):
+            run_study(study, StudyData(data, valid, files), runs, results, only)
     if not first_process():
         return
     text = table(study, results)
@@ -152,6 +172,7 @@ def study_command(
         temporary.write_text(text)
     if figure:
         draw(study, results, results / "figure.svg")
+        draw_curves(study, results, results / "curves.svg")
     print(text)
 
 

@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from provenformer.bert.config import MixerBertConfig
 from provenformer.bert.data.examples import Batch
 from provenformer.bert.data.mnli import LABELS, SentencePair, read_mnli
 from provenformer.bert.data.order import rows_of_step
-from provenformer.bert.data.squad import Question, best_span, question_windows, read_squad
+from provenformer.bert.data.records import Records, is_table
+from provenformer.bert.data.squad import Question, QuestionWindows, best_span, question_windows, read_squad
 from provenformer.bert.data.vocabulary import Vocabulary
 from provenformer.bert.data.windows import Windows
 from provenformer.bert.loop import TrainingSettings, autocast, evaluate, train
@@ -104,17 +106,16 @@ class SquadTask:
 
     def __init__(
         self,
-        train_questions: list[Question],
+        train_set: QuestionWindows,
         dev_questions: list[Question],
-        vocabulary: Vocabulary,
+        dev_set: QuestionWindows,
         settings: FinetuneSettings,
         processes: Processes,
     ) -> None:
         self.settings, self.processes, self.questions = settings, processes, dev_questions
-        train_set = question_windows(train_questions, vocabulary, settings.seq_len, settings.stride)
         self.train = train_set.windows
         self.places = torch.from_numpy(np.stack([train_set.start, train_set.end], axis=1))
-        self.dev = question_windows(dev_questions, vocabulary, settings.seq_len, settings.stride)
+        self.dev = dev_set
 
     def __len__(self) -> int:
         return len(self.train)
@@ -165,7 +166,6 @@ def finetune(
     """Fine-tune a pre-trained model in the folder `output`, resuming if it was begun, and return its result."""
     with joined() as processes:
         vocabulary = load_vocabulary(model_folder)
-        task = _task(settings, train_file, dev_file, vocabulary, processes)
         asked = {
             "settings": asdict(settings),
             "model": file_fingerprint(model_folder / "model.safetensors"),
@@ -175,14 +175,12 @@ def finetune(
         run = RunFolder(output, asked, processes)
         if run.result:
             return run.result
+        task = _task(settings, train_file, dev_file, vocabulary, processes)
         torch.manual_seed(settings.seed)  # the new head
         model = load_model(settings.task, model_folder, vocabulary, settings.seq_len)
         steps = math.ceil(settings.epochs * len(task) / settings.batch_size)
         metrics = train(model, task, settings, steps, output, processes)
-        if processes.first:
-            run.finish(model, vocabulary, metrics)
-        processes.wait()
-        return run.result or {}
+        return run.finish(model, vocabulary, metrics)
 
 
 def evaluate_finetuned(settings: FinetuneSettings, model_folder: Path, dev_file: Path) -> dict[str, float]:
@@ -212,12 +210,28 @@ def _task(
 ) -> MnliTask | SquadTask:
     if settings.task == "mnli":
         return MnliTask(read_mnli(train_file), read_mnli(dev_file), vocabulary, settings, processes)
-    return SquadTask(read_squad(train_file), read_squad(dev_file), vocabulary, settings, processes)
+    (_, train_set), (questions, dev_set) = (
+        _questions(path, file_fingerprint(path), vocabulary, settings.seq_len, settings.stride)
+        for path in (train_file, dev_file)
+    )
+    return SquadTask(train_set, questions, dev_set, settings, processes)
+
+
+@lru_cache(maxsize=2)  # a study fine-tunes many models on the same two files, and cutting windows takes a minute
+def _questions(
+    path: Path,
+    _fingerprint: str,
+    vocabulary: Vocabulary,
+    seq_len: int,
+    stride: int,
+) -> tuple[list[Question], QuestionWindows]:
+    questions = read_squad(path)
+    return questions, question_windows(questions, vocabulary, seq_len, stride)
 
 
 def _encoded(pairs: list[SentencePair], vocabulary: Vocabulary, seq_len: int) -> tuple[Windows, Tensor]:
     texts = [(pair.premise, pair.hypothesis) for pair in pairs]
-    windows = Windows.of(vocabulary.encode_pairs(texts, seq_len), vocabulary.pad)
+    windows = Windows.of(vocabulary.encode_pairs(texts, seq_len), vocabulary.pad, seq_len)
     return windows, torch.tensor([pair.label for pair in pairs])
 
 
@@ -232,7 +246,9 @@ def _dev_batches(windows: Windows, share: range, processes: Processes) -> Iterat
 
 
 def file_fingerprint(path: Path) -> str:
-    """Tells files apart by their content."""
+    """Tells files and datasets apart by their content."""
+    if is_table(path):
+        return Records.parse(path).fingerprint()
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:16]

@@ -23,6 +23,7 @@ from provenformer.bert.checkpoint import load_checkpoint, save_checkpoint
 from provenformer.bert.data.examples import Batch
 from provenformer.bert.metric_log import MetricLog
 from provenformer.bert.processes import Processes
+from provenformer.bert.sharding import gathered, shard, whole
 from provenformer.errors import ProvenformerError
 
 
@@ -94,10 +95,13 @@ def train(
     """Train up to `steps` steps, from the newest checkpoint in `run` if there is one; return the last evaluation."""
     if settings.threads:
         torch.set_num_threads(settings.threads)
+    if processes.sharded:
+        _check_even(settings.batch_size, processes)
+        shard(model, processes)
     model.to(processes.device)
     optimizer = build_optimizer(model, settings)
     start = load_checkpoint(run / "checkpoints", model, optimizer)
-    wrapped = DistributedDataParallel(model) if processes.count > 1 else model
+    wrapped = DistributedDataParallel(model) if processes.count > 1 and not processes.sharded else model
     log = MetricLog(run / "metrics.jsonl", start) if processes.first else None
     metrics: dict[str, float] = {}
     with ThreadPoolExecutor(1) as ahead, _bar(start, steps, processes) as advance:
@@ -116,8 +120,7 @@ def train(
                 if log:
                     log.write(done, **metrics)
             if done % settings.checkpoint_every == 0 or last:
-                if processes.first:
-                    save_checkpoint(run / "checkpoints", done, model, optimizer)
+                save_checkpoint(run / "checkpoints", done, model, optimizer, processes)
                 processes.wait()
     if log:
         log.close()
@@ -138,9 +141,17 @@ def evaluate(model: nn.Module, task: Task) -> dict[str, float]:
     """The task's metrics without dropout."""
     was_training = model.training
     model.eval()
-    metrics = task.evaluate(model)
+    with gathered(model):
+        metrics = task.evaluate(model)
     model.train(was_training)
     return metrics
+
+
+def _check_even(batch_size: int, processes: Processes) -> None:
+    """Sharded processes run every layer together, so they need the same number of micro-batches."""
+    if batch_size % processes.count:
+        remedy = f"make batch_size a multiple of {processes.count}"
+        raise ProvenformerError(f"batch_size={batch_size} is not even over {processes.count} processes; {remedy}")
 
 
 def _parts(task: Task, settings: TrainingSettings, step: int, processes: Processes) -> list[Batch]:
@@ -172,18 +183,20 @@ def training_step(
         with _synchronised(model, index == len(parts) - 1), autocast(processes.device, settings.bf16):
             losses = task.losses(model, {name: value.to(processes.device) for name, value in part.items()})
         with _synchronised(model, index == len(parts) - 1):
-            # DistributedDataParallel averages over processes; the divisor already counts all of them.
+            # Gradients are averaged over processes, sharded or not; the divisor already counts all of them.
             ((losses / divisor).sum() * processes.count).backward()
         sums += losses.detach()
     rate = settings.rate(step, steps)
     for group in optimizer.param_groups:
         group["lr"] = rate
-    nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
+    means = (processes.sum(sums) / divisor).tolist()
+    norm = float(whole(nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)))
+    # Before the update: what is not finite must not reach weights that the next checkpoint holds.
+    if not np.isfinite([*means, norm]).all():
+        found = f"the loss is {sum(means)} and the gradient's norm {norm}"
+        raise ProvenformerError(f"{found} at step {step + 1}; lower learning_rate or warm up longer")
     optimizer.step()
     optimizer.zero_grad()
-    means = (processes.sum(sums) / divisor).tolist()
-    if not np.isfinite(means).all():
-        raise ProvenformerError(f"the loss is {sum(means)} at step {step + 1}; lower learning_rate or warm up longer")
     return {"loss": sum(means), **dict(zip(task.terms, means, strict=True)), "rate": rate, "tokens": int(tokens)}
 
 
@@ -193,7 +206,7 @@ def autocast(device: torch.device, bf16: bool) -> torch.autocast:
 
 
 def _synchronised(model: nn.Module, now: bool) -> Any:
-    """Gradients are exchanged once a step, with the last micro-batch."""
+    """Gradients are exchanged once a step, with the last micro-batch; sharded ones each time, to stay small."""
     return model.no_sync() if isinstance(model, DistributedDataParallel) and not now else nullcontext()
 
 

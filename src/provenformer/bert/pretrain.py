@@ -120,10 +120,7 @@ def pretrain(settings: PretrainSettings, data: Path, valid: Path | None, output:
             processes,
         )
         metrics = train(model, task, settings, settings.steps, output, processes)
-        if processes.first:
-            run.finish(model, examples.vocabulary, metrics)
-        processes.wait()
-        return run.result or {}
+        return run.finish(model, examples.vocabulary, metrics)
 
 
 def evaluate_pretrained(model_folder: Path, data: Path, settings: PretrainSettings) -> dict[str, float]:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
@@ -14,11 +15,15 @@ from provenformer.errors import ProvenformerError
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among all of them."""
+    """This process among all of them.
+
+    sharded  whether weights, gradients and optimizer state are split over the processes; else each holds all
+    """
 
     rank: int
     count: int
     device: torch.device
+    sharded: bool = False
 
     @property
     def first(self) -> bool:
@@ -49,22 +54,29 @@ def first_process() -> bool:
     return int(os.environ.get("RANK", 0)) == 0
 
 
+_outer: ContextVar[Processes | None] = ContextVar("_outer", default=None)
+
+
 @contextmanager
-def joined() -> Iterator[Processes]:
-    """The process group that torchrun describes in the environment; without torchrun, one process.
+def joined(shard: bool = False) -> Iterator[Processes]:
+    """The process group that torchrun describes in the environment; without torchrun, one process, which holds all.
 
     Inside another `joined` it is the same group: a second one could not meet at the first one's addresses.
     """
+    if outer := _outer.get():
+        yield outer
+        return
     cuda = torch.cuda.is_available()
     if "RANK" not in os.environ:
         yield Processes(0, 1, torch.device("cuda" if cuda else "cpu"))
         return
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
-    outermost = not torch.distributed.is_initialized()
-    if outermost:
-        torch.distributed.init_process_group("nccl" if cuda else "gloo", device_id=device if cuda else None)
+    torch.distributed.init_process_group("nccl" if cuda else "gloo", device_id=device if cuda else None)
+    count = torch.distributed.get_world_size()
+    processes = Processes(torch.distributed.get_rank(), count, device, sharded=shard and count > 1)
+    token = _outer.set(processes)
     try:
-        yield Processes(torch.distributed.get_rank(), torch.distributed.get_world_size(), device)
+        yield processes
     finally:
-        if outermost:
-            torch.distributed.destroy_process_group()
+        _outer.reset(token)
+        torch.distributed.destroy_process_group()

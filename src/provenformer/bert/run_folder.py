@@ -12,11 +12,12 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from provenformer.bert.atomic import atomic_path, write_json
+from provenformer.atomic import atomic_path, write_json
 from provenformer.bert.data.vocabulary import Vocabulary
 from provenformer.bert.processes import Processes
 from provenformer.bert.provenance import provenance
 from provenformer.bert.settings import read_json
+from provenformer.bert.sharding import whole_weights
 from provenformer.errors import ProvenformerError
 
 
@@ -25,7 +26,7 @@ class RunFolder:
 
     def __init__(self, path: Path, asked: dict[str, Any], processes: Processes) -> None:
         self.path = path
-        self._asked = asked
+        self._processes = processes
         plan = path / "run.json"
         if plan.exists() and (earlier := read_json(plan)["asked"]) != asked:
             changed = next((key for key in asked if asked[key] != earlier.get(key)), "an entry")
@@ -43,14 +44,18 @@ class RunFolder:
         return read_json(path) if path.exists() else None
 
     def finish(self, model: Any, vocabulary: Vocabulary, metrics: dict[str, float]) -> dict[str, Any]:
-        """Save the model and then, as the sign that all is there, the result."""
-        if not (self.path / "model").exists():
+        """Save the model and then, as the sign that all is there, the result, which is returned to every process."""
+        first = self._processes.first
+        # A model in one piece is left to transformers.
+        state = whole_weights(model, keep=first) if self._processes.sharded else None
+        if first and not (self.path / "model").exists():
             with atomic_path(self.path / "model") as temporary:
-                model.save_pretrained(temporary)
+                model.save_pretrained(temporary, state_dict=state)
                 save_vocabulary(vocabulary, temporary)
-        result = {"metrics": metrics, **read_json(self.path / "run.json")}
-        write_json(self.path / "result.json", result)
-        return result
+        if first:
+            write_json(self.path / "result.json", {"metrics": metrics, **read_json(self.path / "run.json")})
+        self._processes.wait()
+        return self.result or {}
 
 
 def save_vocabulary(vocabulary: Vocabulary, folder: Path) -> None:

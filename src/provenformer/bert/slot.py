@@ -55,7 +55,7 @@ def replace_attention(model: PreTrainedModel, layers: Iterable[int], mixer: str,
 
     `replace_attention(model, layers=[0, 1], mixer="sepconv", filter_length=31)`; returns the model.
     """
-    stack = _encoder_layers(model)
+    stack = encoder_layers(model)
     chosen = list(layers)
     for index in chosen:
         if not 0 <= index < len(stack):
@@ -72,7 +72,7 @@ def replace_attention(model: PreTrainedModel, layers: Iterable[int], mixer: str,
     return model
 
 
-def _encoder_layers(model: nn.Module) -> list[Any]:
+def encoder_layers(model: nn.Module) -> list[Any]:
     """The stack of layers that have BERT's `attention.self` and `attention.output`."""
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) > 0:

@@ -6,7 +6,7 @@ is finished is not run again, and what stopped resumes.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from scipy import stats
 
-from provenformer.bert.atomic import write_json
+from provenformer.atomic import write_json
 from provenformer.bert.data.examples import Examples
 from provenformer.bert.finetune import FinetuneSettings, file_fingerprint, finetune
 from provenformer.bert.metric_log import read_log
@@ -76,31 +76,45 @@ class StudyData:
     tasks: dict[str, tuple[Path, Path]]
 
 
-def run_study(settings: StudySettings, data: StudyData, runs: Path, results: Path) -> None:
-    """Run what is missing; weights and curves go to `runs`, one JSON file for each model and seed to `results`."""
+def run_study(
+    settings: StudySettings, data: StudyData, runs: Path, results: Path, only: Sequence[str] | None = None
+) -> None:
+    """Run what is missing, of all models or of `only` these.
+
+    Weights and curves go to `runs`, one JSON file for each model and seed to `results`. Studies that agree on a model's
+    settings can share `runs`: it is trained once.
+    """
+    if unknown := sorted(set(only or ()) - settings.models.keys()):
+        known = ", ".join(settings.models)
+        raise ProvenformerError(f"the study has no model {unknown[0]!r}; choose from {known}")
     for task in settings.finetune:
         if task not in data.tasks:
             raise ProvenformerError(f"the study fine-tunes on {task}; give its files with --{task} TRAIN DEV")
     # All models with one seed first: a table as early as possible.
-    todo = [(model, seed) for seed in settings.seeds for model in settings.models]
+    todo = [(model, seed) for seed in settings.seeds for model in only or settings.models]
+    for model, seed in todo:
+        path = _result_path(results, model, seed)
+        if path.exists() and read_json(path)["asked"] != _asked(settings, model, seed, data):
+            raise ProvenformerError(f"{path} is from other settings or data; move it away to run them")
+    # Read before any process writes: all of them must agree on what is left to do.
+    recorded = {model: _recorded_tuning(settings, model, results) for model, _ in todo}
     with joined() as processes:
         for model, seed in todo:
             path = _result_path(results, model, seed)
-            asked = _asked(settings, model, seed, data)
             if path.exists():
-                if read_json(path)["asked"] != asked:
-                    raise ProvenformerError(f"{path} is from other settings or data; move it away to run them")
                 continue
             if processes.first:
                 print(f"{settings.title}: {model}, seed {seed}")
-            found = run_one(settings, model, seed, data, runs / model)
+            tuning = recorded[model] or _tune(settings, model, data, runs / model)
+            found = run_one(settings, model, seed, tuning, data, runs / model)
             if processes.first:
-                write_json(path, found | {"asked": asked})
+                write_json(path, found | {"asked": _asked(settings, model, seed, data)})
 
 
-def run_one(settings: StudySettings, model: str, seed: int, data: StudyData, runs: Path) -> dict[str, Any]:
-    """Tune, pre-train and fine-tune one model with one seed."""
-    tuning = _tune(settings, model, data, runs) if len(settings.learning_rates) > 1 else {}
+def run_one(
+    settings: StudySettings, model: str, seed: int, tuning: dict[float, float], data: StudyData, runs: Path
+) -> dict[str, Any]:
+    """Pre-train and fine-tune one model with one seed, with the best learning rate of the tuning."""
     rate = min(tuning, key=tuning.__getitem__) if tuning else settings.learning_rates[0]
     folder = runs / f"seed-{seed}"
     chosen = settings.pretraining(model, seed, rate)
@@ -133,45 +147,49 @@ class Estimate:
         return f"{100 * self.mean:.1f}{spread}"
 
 
-def estimate(values: list[float]) -> Estimate:
-    """Mean and Student's interval."""
-    count, mean = len(values), sum(values) / len(values)
-    if count < 2:
-        return Estimate(mean, None)
-    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (count - 1))
-    return Estimate(mean, float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * deviation / math.sqrt(count))
+def estimates(found: dict[str, list[float]]) -> dict[str, Estimate]:
+    """Mean and Student's interval of each model.
+
+    All models are taken to vary alike between seeds, so the variance is pooled over them: two seeds of one model alone
+    would leave one degree of freedom, and an interval seven times as wide as with six models.
+    """
+    means = {model: sum(values) / len(values) for model, values in found.items()}
+    freedom = sum(len(values) - 1 for values in found.values())
+    if not freedom:
+        return {model: Estimate(mean, None) for model, mean in means.items()}
+    squares = sum((value - means[model]) ** 2 for model, values in found.items() for value in values)
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(squares / freedom)
+    return {model: Estimate(mean, reach / math.sqrt(len(found[model]))) for model, mean in means.items()}
 
 
 def summary(settings: StudySettings, results: Path) -> dict[str, dict[str, Estimate]]:
     """Model -> metric -> estimate, over the seeds that are finished."""
-    found = {model: list(_finished(settings, results, model)) for model in settings.models}
-    return {
-        model: {
-            metric: estimate([result["metrics"][metric] for result in finished])
-            for metric in finished[0]["metrics"]
-            if not metric.endswith("loss")
-        }
-        for model, finished in found.items()
-        if finished
+    every = {model: list(finished(settings, results, model)) for model in settings.models}
+    found = {model: several for model, several in every.items() if several}
+    names = [name for name in next(iter(found.values()), [{"metrics": {}}])[0]["metrics"] if not name.endswith("loss")]
+    by_metric = {
+        name: estimates({model: [result["metrics"][name] for result in several] for model, several in found.items()})
+        for name in names
     }
+    return {model: {name: by_metric[name][model] for name in names} for model in found}
 
 
 def table(settings: StudySettings, results: Path) -> str:
-    """The study as Markdown: percent, mean ± half a 95 % interval over seeds, the paper's numbers in brackets."""
-    estimates = summary(settings, results)
-    if not estimates:
+    """The study as Markdown: percent, mean ± half a 95 % interval, the paper's numbers in brackets."""
+    found = summary(settings, results)
+    if not found:
         raise ProvenformerError(f"{results} holds no result of this study; run it without --table-only first")
-    metrics = list(next(iter(estimates.values())))
+    metrics = list(next(iter(found.values())))
     lines = [
         "| " + " | ".join(["model", "seeds", "parameters", *(metric.replace("_", " ") for metric in metrics)]) + " |",
         "|" + "---|" * (3 + len(metrics)),
     ]
-    for model, row in estimates.items():
-        finished = list(_finished(settings, results, model))
+    for model, row in found.items():
+        several = list(finished(settings, results, model))
         paper = settings.paper.get(model, {})
         cells = [f"{row[metric]}{_bracketed(paper.get(metric))}" for metric in metrics]
-        size = f"{finished[0]['parameters']:,}{_bracketed(paper.get('parameters'))}"
-        lines.append("| " + " | ".join([model, str(len(finished)), size, *cells]) + " |")
+        size = f"{several[0]['parameters']:,}{_bracketed(paper.get('parameters'))}"
+        lines.append("| " + " | ".join([model, str(len(several)), size, *cells]) + " |")
     return "\n".join([f"# {settings.title}", "", *lines, ""])
 
 
@@ -179,7 +197,8 @@ def _bracketed(number: Any) -> str:
     return "" if number is None else f" ({number})"
 
 
-def _finished(settings: StudySettings, results: Path, model: str) -> Iterator[dict[str, Any]]:
+def finished(settings: StudySettings, results: Path, model: str) -> Iterator[dict[str, Any]]:
+    """The results of a model, in the order of the seeds."""
     paths = (_result_path(results, model, seed) for seed in settings.seeds)
     return (read_json(path) for path in paths if path.exists())
 
@@ -201,8 +220,16 @@ def _asked(settings: StudySettings, model: str, seed: int, data: StudyData) -> d
     }
 
 
+def _recorded_tuning(settings: StudySettings, model: str, results: Path) -> dict[float, float]:
+    """What `_tune` found for a seed that is finished: its result is enough to go on, should the runs be lost."""
+    recorded: dict[str, float] = next((result["tuning"] for result in finished(settings, results, model)), {})
+    return {float(rate): loss for rate, loss in recorded.items()}
+
+
 def _tune(settings: StudySettings, model: str, data: StudyData, runs: Path) -> dict[float, float]:
     """Learning rate -> held-out loss on masked words after `tuning_steps` steps with the first seed."""
+    if len(settings.learning_rates) == 1:
+        return {}
     losses = {}
     for rate in settings.learning_rates:
         # The rate of a short run is constant after warm-up, as at the start of a long one.

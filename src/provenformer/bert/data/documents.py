@@ -1,9 +1,10 @@
 """Text files (one sentence a line, blank line between documents) as a stream of documents and of chunks of them."""
 
 import gzip
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from provenformer.errors import ProvenformerError
 
@@ -36,6 +37,16 @@ def read_lines(path: Path) -> Iterator[str]:
                 yield line.strip()
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise ProvenformerError(f"{path} cannot be read as UTF-8 text ({error}); fetch or convert it again") from None
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number and the object of every line that is not blank."""
+    for number, line in enumerate(read_lines(path), 1):
+        if line:
+            try:
+                yield number, json.loads(line)
+            except ValueError as error:
+                raise ProvenformerError(f"{path}, line {number} is not JSON ({error}); correct it") from None
 
 
 def read_documents(paths: Iterable[Path]) -> Iterator[Document]:

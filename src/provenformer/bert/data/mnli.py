@@ -1,12 +1,12 @@
-"""MNLI (and SNLI) files: JSON lines or the official tab-separated tables."""
+"""MNLI (and SNLI): JSON lines, the official tab-separated tables, or Hugging Face datasets."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from provenformer.bert.data.documents import read_lines
+from provenformer.bert.data.documents import read_json_lines, read_lines
+from provenformer.bert.data.records import Records, is_table
 from provenformer.errors import ProvenformerError
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -26,11 +26,14 @@ class SentencePair:
 
 
 def read_mnli(path: Path) -> list[SentencePair]:
-    """Every pair with a gold label; `.tsv` and `.txt` are tables, everything else JSON lines; `.gz` is unpacked."""
-    table = path.name.removesuffix(".gz").endswith((".tsv", ".txt"))
+    """Every pair with a gold label.
+
+    `.tsv` and `.txt` are the official tables; what `records.is_table` knows is for `datasets`; everything else is JSON
+    lines. `.gz` is unpacked.
+    """
     pairs = []
-    for number, record in _table(path) if table else _json_lines(path):
-        where = f"{path}, line {number}"
+    for number, record in _records(path):
+        where = f"{path}, record {number}" if is_table(path) else f"{path}, line {number}"
         label = _field(record, LABEL, where)
         if label in (NO_GOLD, UNLABELLED):
             continue
@@ -43,13 +46,10 @@ def read_mnli(path: Path) -> list[SentencePair]:
     return pairs
 
 
-def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(read_lines(path), 1):
-        if line:
-            try:
-                yield number, json.loads(line)
-            except ValueError as error:
-                raise ProvenformerError(f"{path}, line {number} is not JSON ({error}); correct it") from None
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    if is_table(path):
+        return enumerate(Records.parse(path).read(), 1)
+    return _table(path) if path.name.removesuffix(".gz").endswith((".tsv", ".txt")) else read_json_lines(path)
 
 
 def _table(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -69,4 +69,4 @@ def _field(record: dict[str, Any], names: tuple[str, str], where: str) -> Any:
     for name in names:
         if name in record:
             return record[name]
-    raise ProvenformerError(f"{where}: no field {names[0]} or {names[1]}; add it")
+    raise ProvenformerError(f"{where}: no field {names[0]} or {names[1]}, it has {', '.join(record)}; add it")

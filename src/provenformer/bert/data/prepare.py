@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.progress import Progress
 
-from provenformer.bert.atomic import atomic_path, write_json
-from provenformer.bert.data.documents import Document, chunks, read_documents, text_files
+from provenformer.atomic import atomic_path, write_json
+from provenformer.bert.data.documents import Document, chunks
 from provenformer.bert.data.pairs import Pair, make_pairs
+from provenformer.bert.data.sources import Source, find_sources
 from provenformer.bert.data.vocabulary import Vocabulary, train_vocabulary
 from provenformer.bert.settings import read_json
 from provenformer.errors import ProvenformerError
@@ -53,17 +54,18 @@ def prepare(
     """Write the folder `output` and return its manifest; finished parts of an earlier run are kept."""
     if settings.seq_len < SHORTEST:
         raise ProvenformerError(f"seq_len={settings.seq_len} is below {SHORTEST}; use at least {SHORTEST} positions")
-    files = text_files(sources)
-    _claim(output, files, settings, vocabulary_file)
-    vocabulary = _vocabulary(output, files, settings, vocabulary_file)
+    found = find_sources(sources)
+    _claim(output, found, settings, vocabulary_file)
+    vocabulary = _vocabulary(output, found, settings, vocabulary_file)
     shards: list[dict[str, Any]] = []
     # An interrupted run leaves whole shards and no manifest; with one, a shard damaged since is made again.
     manifest_path = output / "manifest.json"
     earlier = read_json(manifest_path)["shards"] if manifest_path.exists() else []
     finished = {shard["file"]: shard["checksum"] for shard in earlier}
     with Progress() as progress:
-        bar = progress.add_task("preparing", total=sum(path.stat().st_size for path in files))
-        for index, chunk in enumerate(chunks(_counted(files, progress, bar), settings.shard_characters)):
+        known = all(source.size is not None for source in found)
+        bar = progress.add_task("preparing", total=sum(source.size or 0 for source in found) if known else None)
+        for index, chunk in enumerate(chunks(_counted(found, progress, bar), settings.shard_characters)):
             path = output / f"shard-{index:05d}.npy"
             if not path.exists() or finished.get(path.name) not in (None, checksum(path)):
                 _write_shard(path, chunk, vocabulary, settings, index)
@@ -103,11 +105,11 @@ def pack(pairs: Iterable[Pair], vocabulary: Vocabulary, seq_len: int) -> NDArray
     return rows
 
 
-def _claim(output: Path, files: list[Path], settings: PrepareSettings, vocabulary_file: Path | None) -> None:
+def _claim(output: Path, sources: list[Source], settings: PrepareSettings, vocabulary_file: Path | None) -> None:
     """Record what is asked for; a folder that was begun with something else must not be mixed with it."""
     asked = {
         "settings": asdict(settings),
-        "files": [[path.name, path.stat().st_size] for path in files],
+        "files": [[source.name, source.mark] for source in sources],
         "vocabulary": hashlib.sha256(vocabulary_file.read_bytes()).hexdigest() if vocabulary_file else "trained",
     }
     plan = output / "prepare.json"
@@ -116,14 +118,16 @@ def _claim(output: Path, files: list[Path], settings: PrepareSettings, vocabular
     write_json(plan, asked)
 
 
-def _vocabulary(output: Path, files: list[Path], settings: PrepareSettings, vocabulary_file: Path | None) -> Vocabulary:
+def _vocabulary(
+    output: Path, sources: list[Source], settings: PrepareSettings, vocabulary_file: Path | None
+) -> Vocabulary:
     path = output / "vocab.txt"
     if not path.exists():
         if vocabulary_file:
             found = Vocabulary.load(vocabulary_file, settings.lowercase)
         else:
             found = train_vocabulary(
-                lambda: (sentence for document in read_documents(files) for sentence in document),
+                lambda: (sentence for source in sources for document in source.documents() for sentence in document),
                 settings.vocabulary_size,
                 settings.lowercase,
             )
@@ -145,7 +149,7 @@ def _write_shard(
         np.save(file, rows, allow_pickle=False)
 
 
-def _counted(files: list[Path], progress: Progress, bar: Any) -> Iterator[Document]:
-    for path in files:
-        yield from read_documents([path])
-        progress.advance(bar, path.stat().st_size)
+def _counted(sources: list[Source], progress: Progress, bar: Any) -> Iterator[Document]:
+    for source in sources:
+        yield from source.documents()
+        progress.advance(bar, source.size or 0)

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding
 
 from provenformer.bert.data.documents import open_text
+from provenformer.bert.data.records import Record, Records, is_table
 from provenformer.bert.data.vocabulary import Vocabulary
 from provenformer.bert.data.windows import Windows
 from provenformer.errors import ProvenformerError
 
 LONGEST_QUESTION = 64  # tokens; the rest of a longer one is cut off, as in BERT
 LONGEST_ANSWER = 30  # tokens of a predicted answer, as in BERT
-BATCH = 500  # questions tokenised at once: their windows with offsets are large
+BATCH = 500  # questions tokenised at once
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,9 @@ class QuestionWindows:
 
 
 def read_squad(path: Path) -> list[Question]:
-    """The questions of an official JSON file, unpacked on the way if its name ends in .gz."""
+    """The questions of an official JSON file, unpacked on the way if its name ends in .gz, or of a dataset's records."""
+    if is_table(path):
+        return [_from_record(record, path) for record in Records.parse(path).read()]
     try:
         with open_text(path) as file:
             content = json.load(file)
@@ -60,6 +62,16 @@ def read_squad(path: Path) -> list[Question]:
     except (OSError, EOFError, KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ProvenformerError(f"{path} is not a SQuAD v1.1 file ({reason}); give the official JSON") from None
+
+
+def _from_record(record: Record, source: Path) -> Question:
+    """Hugging Face keeps the answers to a question as two lists."""
+    if missing := [name for name in ("id", "question", "context", "answers") if name not in record]:
+        raise ProvenformerError(f"{source} has no column {missing[0]!r}, it has {', '.join(record)}; give SQuAD v1.1")
+    answers = record["answers"]
+    both = zip(answers["answer_start"], answers["text"], strict=True)
+    asked = record | {"answers": [{"answer_start": start, "text": text} for start, text in both]}
+    return _question(record["context"], asked, source)
 
 
 def _question(context: str, asked: dict[str, Any], path: Path) -> Question:
@@ -78,24 +90,35 @@ def question_windows(questions: list[Question], vocabulary: Vocabulary, seq_len:
     if stride < 0 or room < 4:
         remedy = "lower stride or raise seq_len"
         raise ProvenformerError(f"stride={stride} leaves {room} of {seq_len} positions for the question; {remedy}")
-    encodings: list[Encoding] = []
-    owners: list[int] = []
-    for at in range(0, len(questions), BATCH):
-        some = questions[at : at + BATCH]
-        texts = _shortened([question.text for question in some], vocabulary, room)
-        pairs = [(text, question.context) for text, question in zip(texts, some, strict=True)]
-        for index, encoding in enumerate(vocabulary.encode_pairs(pairs, seq_len, stride), at):
-            found = [encoding, *encoding.overflowing]
-            encodings += found
-            owners += [index] * len(found)
-    windows = Windows.of(encodings, vocabulary.pad)
+    # Encodings with their offsets are large: each batch becomes arrays before the next is made.
+    parts = [
+        _windows_of(questions[at : at + BATCH], at, vocabulary, seq_len, stride, room)
+        for at in range(0, len(questions), BATCH)
+    ]
+    ids, second, lengths, *rest = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return QuestionWindows(Windows(ids, second, lengths), *rest)
+
+
+def _windows_of(
+    questions: list[Question], first: int, vocabulary: Vocabulary, seq_len: int, stride: int, room: int
+) -> tuple[NDArray[Any], ...]:
+    """The arrays of `QuestionWindows` for some questions, of which the first has this number."""
+    texts = _shortened([question.text for question in questions], vocabulary, room)
+    pairs = [(text, question.context) for text, question in zip(texts, questions, strict=True)]
+    found = [
+        (owner, encoding)
+        for owner, whole in enumerate(vocabulary.encode_pairs(pairs, seq_len, stride))
+        for encoding in (whole, *whole.overflowing)
+    ]
+    windows = Windows.of([encoding for _, encoding in found], vocabulary.pad, seq_len)
     spans = np.full((*windows.ids.shape, 2), -1, np.int32)
-    for row, encoding in zip(spans, encodings, strict=True):
+    for row, (_, encoding) in zip(spans, found, strict=True):
         context = np.array([sequence == 1 for sequence in encoding.sequence_ids])
         row[: len(encoding)][context] = np.array(encoding.offsets)[context]
-    first = [questions[owner].answers[0] for owner in owners]
-    places = np.array([_token_span(span, at, at + len(text)) for span, (at, text) in zip(spans, first, strict=True)])
-    return QuestionWindows(windows, np.array(owners), places[:, 0], places[:, 1], spans)
+    answers = [questions[owner].answers[0] for owner, _ in found]
+    places = np.array([_token_span(span, at, at + len(text)) for span, (at, text) in zip(spans, answers, strict=True)])
+    owners = np.array([first + owner for owner, _ in found])
+    return windows.ids, windows.second, windows.lengths, owners, places[:, 0], places[:, 1], spans
 
 
 def _shortened(texts: list[str], vocabulary: Vocabulary, tokens: int) -> list[str]:

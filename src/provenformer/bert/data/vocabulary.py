@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import WordPieceTrainer
 
-from provenformer.bert.atomic import atomic_path
+from provenformer.atomic import atomic_path
 from provenformer.errors import ProvenformerError
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -62,6 +62,12 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.pieces)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocabulary) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
 
     @cached_property
     def fingerprint(self) -> str:

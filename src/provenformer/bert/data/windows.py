@@ -12,16 +12,16 @@ from provenformer.bert.data.examples import Batch
 
 @dataclass(frozen=True)
 class Windows:
-    """[CLS] first [SEP] second [SEP], one row each, padded to the longest row."""
+    """[CLS] first [SEP] second [SEP], one row each, padded to the same length."""
 
     ids: NDArray[np.int32]
     second: NDArray[np.bool_]  # whether a position is of the second text, its [SEP] included
     lengths: NDArray[np.int32]
 
     @classmethod
-    def of(cls, encodings: list[Encoding], pad: int) -> "Windows":
+    def of(cls, encodings: list[Encoding], pad: int, seq_len: int) -> "Windows":
         lengths = np.array([len(encoding) for encoding in encodings], np.int32)
-        ids = np.full((len(encodings), lengths.max()), pad, np.int32)
+        ids = np.full((len(encodings), seq_len), pad, np.int32)
         second = np.zeros(ids.shape, np.bool_)
         for row, encoding in enumerate(encodings):
             ids[row, : lengths[row]] = encoding.ids

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
         if temporary.is_dir():
             shutil.rmtree(temporary)
         else:
-            temporary.unlink(missing_ok=True)
+            with suppress(NotADirectoryError):  # the place itself was impossible: below a file
+                temporary.unlink(missing_ok=True)
 
 
 @contextmanager
