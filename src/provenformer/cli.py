@@ -46,6 +46,7 @@ Sequences = Annotated[
 @app.callback()
 def _root() -> None:
     """Construct Transformers that provably approximate a function."""
+    sys.path.insert(0, "")  # functions in the current folder, as `python -m` finds them
 
 
 @app.command()
@@ -222,6 +223,47 @@ def distance(
         console.print(f"certified: <= {number(saved.certificate.bound)} ({saved.certificate.kind})")
 
 
+@app.command()
+def explore(
+    port: Annotated[int, typer.Option(help="Where to listen on this machine; 0 finds a free port.")] = 8000,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+) -> None:
+    """Play with the construction in a browser, on this machine only."""
+    try:
+        from provenformer.explore.server import serve
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("provenformer"):
+            raise
+        remedy = "install the extra: pip install 'provenformer[explore]'"
+        raise ProvenformerError(
+            f"`provenformer explore` needs {error.name}, which is not installed; {remedy}"
+        ) from None
+    serve(port, open_browser, console.print)
+
+
+@app.command("report")
+def write_report(
+    folder: Folder,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML page to write.")] = Path("report.html"),
+    figures: Annotated[Path | None, typer.Option(help="Write each figure to this folder, too.")] = None,
+    formats: Annotated[
+        list[str] | None, typer.Option("--format", help="svg, png or pdf; may be given several times. Default: svg.")
+    ] = None,
+    inputs: Annotated[
+        str | None, typer.Option("--input", "-i", help="The sequence to follow: a .json or .npy file, '-' for JSON.")
+    ] = None,
+) -> None:
+    """One self-contained page about a saved network: certificate, sizes, pictures of every stage."""
+    from provenformer.report import known_formats, report
+
+    kinds = known_formats(formats or ["svg"])
+    sequence = None if inputs is None else _read_sequences(inputs)
+    with _working(f"looking at {folder}"):
+        written = report(folder, output, figures=figures, formats=kinds, sequence=sequence)
+    more = f" and {len(written) - 1} figures to {figures}" if figures is not None else ""
+    console.print(f"wrote {output}{more}")
+
+
 @app.command(
     add_help_option=False,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
@@ -255,7 +297,6 @@ def _target(name: str, d: int, n: int, support: str, positional: bool, lipschitz
         raise ProvenformerError(f"support '{support}' is not LOW,HIGH; for example --support -1,1.") from error
     if ":" not in name:
         return targets.get(name, d, n, (low, high))
-    sys.path.insert(0, "")  # functions in the current folder, as `python -m` finds them
     return Target(import_function(name), d, n, not positional, lipschitz, (low, high), name)
 
 

@@ -1,0 +1,63 @@
+"""Reports on a network: data as plain arrays, figures (matplotlib), and one self-contained HTML page.
+
+    report("net", "report.html", figures="figures", formats=("svg", "pdf"))
+
+subject.py says what is looked at; states, surfaces, context_ids, bumps and sizes compute arrays; figures and figures_ids
+draw them; pictures adds words; page makes the page. Needs the extra `provenformer[report]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+from provenformer.errors import ProvenformerError
+from provenformer.targets import FloatArray
+
+Format = Literal["svg", "png", "pdf"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+REMEDY = "install the extra: pip install 'provenformer[report]'"
+
+
+def known_formats(names: Sequence[str]) -> list[Format]:
+    """File formats by name, each once."""
+    unknown = [name for name in names if name not in FORMATS]
+    if unknown:
+        raise ProvenformerError(f"unknown format '{unknown[0]}'; choose from: {', '.join(FORMATS)}.")
+    return [kind for kind in FORMATS if kind in names]
+
+
+def report(
+    folder: str | Path,
+    output: str | Path,
+    *,
+    figures: str | Path | None = None,
+    formats: Sequence[Format] = ("svg",),
+    sequence: FloatArray | None = None,
+) -> list[Path]:
+    """Write a page about a saved network to `output`, and its figures to the folder `figures`; returns what was written.
+
+    `sequence` (d, n) is the one to follow through the network. Everything is drawn before anything is written.
+    """
+    try:
+        from provenformer.report.page import page
+        from provenformer.report.pictures import pictures
+        from provenformer.report.render import figure_file
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("provenformer"):
+            raise
+        raise ProvenformerError(f"a report needs {error.name}, which is not installed; {REMEDY}") from None
+    from provenformer.report.files import write_together
+    from provenformer.report.findings import find
+    from provenformer.report.subject import Subject
+
+    found = find(Subject.load(folder), sequence)
+    drawn = pictures(found)
+    files = {Path(output): page(found, drawn, str(folder)).encode()}
+    if figures is not None:
+        for name, picture in drawn.items():
+            figure = picture.draw()
+            files |= {Path(figures) / f"{name}.{kind}": figure_file(figure, name, kind) for kind in formats}
+    write_together(files)
+    return list(files)

@@ -1,0 +1,212 @@
+"""One self-contained HTML page: no script, no font, no picture from anywhere else."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from provenformer import targets
+from provenformer.planning import Plan
+from provenformer.report.context_ids import OUTSIDE, REPEATED, VALID
+from provenformer.report.figures import sequence_name
+from provenformer.report.findings import Findings
+from provenformer.report.pictures import Picture
+from provenformer.report.render import inline_svg
+from provenformer.report.subject import Subject
+from provenformer.summary import count
+from provenformer.wide import WideNetwork
+
+Row = tuple[str, Any]  # what, and its value: text, or Markup with the exact number
+THEOREMS = {True: "3 (positions are known)", False: "2 (permutation equivariant)"}
+CONSTRUCTION_WORDS = {
+    "sum": "sum: one uniform attention layer adds up codes of tokens",
+    "paper": "paper: a sweep of selective shifts, as in the proof",
+    "wide": "wide: the sum construction as a few ordinary blocks",
+}
+ID_WORDS = {
+    "sum": "Every token gets a code, one uniform attention layer adds up the codes of all tokens, and the new id names token "
+    "and context. Value layers answer to ids in [id_low, id_high) only.",
+    "paper": "Selective shifts move one token after the other, until the id of each names token and context. Value layers "
+    "answer to ids in [id_low, id_high) only.",
+    "wide": "Every token gets a code, one uniform attention layer adds them up, and the id becomes the rank of that sum, "
+    "times the number of tokens, plus the token: as small as ids can be.",
+}
+OTHERS_WORDS = {
+    REPEATED: "A sequence with a repeated token ends elsewhere and gets the output 0.",
+    OUTSIDE: "So does a sequence with a token outside the box.",
+}
+KIND_WORDS = {
+    "rigorous": "proved",
+    "lipschitz": "proved if the claimed Lipschitz constant is right",
+    "statistical": "estimated by sampling, not proved",
+}
+
+
+def page(found: Findings, drawn: dict[str, Picture], folder: str) -> str:
+    """The page for what was found; `folder` is named in the commands it gives."""
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    source = files("provenformer.report")
+    template = environment.from_string((source / "page.html").read_text())
+    subject = found.subject
+    return template.render(
+        css=Markup((source / "page.css").read_text()),
+        title=f"{subject.target_name} as a Transformer",
+        lead=_lead(found),
+        asked=_asked(subject),
+        terms=_terms(found),
+        certificate=subject.certificate,
+        sizes=_sizes(subject),
+        stage_rows=[(stage, number(size)) for stage, size in subject.network.stages.items()],
+        stage_unit="hidden units" if isinstance(subject.network, WideNetwork) else "layers",
+        missing=subject.missing,
+        on_grid=subject.grid is not None,
+        id_words=_id_words(found),
+        ids=found.ids,
+        membership=_membership(found),
+        variants=found.variants,
+        shape_words=_shape_words(found),
+        tokens=range(1, subject.seq_len + 1),
+        moments=_moments(found),
+        sequence=sequence_name(found.sequence),
+        figures={name: _figure(picture) for name, picture in drawn.items()},
+        number=number,
+        folder=folder,
+        version=version("provenformer"),
+    )
+
+
+def number(value: float | int | None) -> Markup:
+    """A number for people, with the exact one for machines (and tests) in its `value`."""
+    if value is None:
+        return Markup("<span>not built</span>")
+    if isinstance(value, int):
+        shown = count(value)
+        return Markup('<data value="{}">{}</data>').format(value, shown)
+    exact = float(value)
+    return Markup('<data value="{}">{}</data>').format(repr(exact), f"{exact + 0.0:,.6g}")  # + 0.0: no minus zero
+
+
+def column(values: Any) -> Markup:
+    """A token: a number, or several in brackets."""
+    parts = Markup(", ").join(number(float(v)) for v in values)
+    return parts if len(values) == 1 else Markup("({})").format(parts)
+
+
+def _figure(picture: Picture) -> Markup:
+    label = f"figure-{picture.name}"
+    svg = Markup(inline_svg(picture.draw(), picture.name, picture.alt))
+    return Markup(
+        '<figure id="{0}" aria-labelledby="{0}-title"><div class="scroll" tabindex="0" role="region" aria-label="{1}">'
+        '{2}</div><figcaption><strong id="{0}-title">{1}.</strong> {3}</figcaption></figure>'
+    ).format(label, picture.title, svg, picture.caption)
+
+
+def _lead(found: Findings) -> str:
+    network, certificate = found.subject.network, found.subject.certificate
+    blocks = f"{network.blocks:,} Transformer blocks, constructed and not trained"
+    if certificate.norm_order is None:
+        return f"{blocks}, reproduce every given pair with an error of at most {certificate.bound:.3g}."
+    distance = f"within {certificate.bound:.4g} of the target in d_{certificate.norm_order:g}"
+    return f"{blocks}, are {distance}: {KIND_WORDS[certificate.kind]}."
+
+
+def _asked(subject: Subject) -> list[Row]:
+    certificate, grid = subject.certificate, subject.grid
+    rows: list[Row] = [("target", subject.target_name)]
+    if subject.target is not None and targets.is_built_in(subject.target):
+        rows.append(("formula", targets.describe(subject.target.name)))
+    rows += [("numbers per token, d", number(subject.token_dim)), ("tokens, n", number(subject.seq_len))]
+    if subject.data is not None:
+        rows.append(("pairs to memorise", number(len(subject.data[0]))))
+    else:
+        ends = sorted({(float(a), float(b)) for a, b in zip(*subject.support, strict=True)})
+        rows.append(("box", " x ".join(f"[{a:g}, {b:g}]" for a, b in ends)))
+    if certificate.norm_order is not None:
+        rows.append(("norm order, p", number(float(certificate.norm_order))))
+        if "tolerance" in certificate.details:  # not when the grid was asked for
+            rows.append(("tolerance", number(float(certificate.details["tolerance"]))))
+    rows += [("theorem", THEOREMS[subject.positional]), ("construction", CONSTRUCTION_WORDS[subject.construction])]
+    if grid is not None:
+        rows.append(("cells per axis, N", number(grid.cells_per_axis)))
+    return rows
+
+
+def _terms(found: Findings) -> list[tuple[str, Markup, Markup, str]]:
+    """Name, term, share of the bound, meaning."""
+    words = {
+        "piecewise": "the target against its value at the centre of each cube",
+        "lost cubes": "cubes with two equal tokens, where the paper's network is 0",
+        "ramps": "inputs so near a cell edge that a ReLU is still on its way",
+        "softmax": "softmax in place of hardmax",
+        "rounding": "float64, as executed",
+    }
+    terms = found.subject.certificate.terms
+    return [
+        (name, number(float(value)), number(float(found.contributions[name])), words.get(name, ""))
+        for name, value in terms.items()
+    ]
+
+
+def _sizes(subject: Subject) -> list[Row]:
+    network = subject.network
+    heads, head_dim, hidden = network.shape
+    rows: list[Row] = [
+        ("blocks", number(network.blocks)),
+        ("layers", number(network.layers)),
+        ("heads, head size, hidden units", f"{heads}, {head_dim}, {hidden:,}"),
+        ("parameters", number(network.parameters)),
+    ]
+    plan: Plan | None = subject.plan
+    if plan is not None:
+        rows += [
+            ("contexts", number(plan.contexts)),
+            ("bits of the largest id", number(plan.id_bits)),
+            ("cubes lost (output 0)", f"{float(plan.lost_share):.2%}"),
+            ("a residual network (Lin & Jegelka) would need, layers", number(plan.residual_layers)),
+        ]
+    elif "id_bits" in subject.certificate.details:
+        rows.append(("bits of the largest id", number(int(subject.certificate.details["id_bits"]))))
+    return rows
+
+
+def _id_words(found: Findings) -> str:
+    others = [words for kind, words in OTHERS_WORDS.items() if kind in found.ids.kinds]
+    if others == [OTHERS_WORDS[OUTSIDE]]:
+        others = ["A sequence with a token outside the box ends above them and gets the output 0."]
+    return " ".join([ID_WORDS[found.subject.construction], *others])
+
+
+def _shape_words(found: Findings) -> str:
+    """What to see in the table of other shapes."""
+    rows = found.variants
+    words = "More hidden units mean fewer blocks"
+    if found.subject.construction == "paper":
+        words += "; the other constructions also keep the cubes that the paper's loses"
+    elif any(row.bound is not None and not row.shown for row in rows):
+        words += "; what wider layers cost is rounding, the only term of the bound that changes"
+    planned = any(row.bound is None for row in rows)
+    return words + (". Rows without a bound are planned, not built." if planned else ".")
+
+
+def _membership(found: Findings) -> list[tuple[str, int, int]]:
+    """Kind of sequence, how many were run, how many of them end inside [id_low, id_high)."""
+    table = found.ids
+    rows = []
+    for kind in (VALID, REPEATED, OUTSIDE):
+        chosen = [i for i, k in enumerate(table.kinds) if k == kind]
+        if chosen:
+            rows.append((kind, len(chosen), int(table.inside[chosen].sum())))
+    return rows
+
+
+def _moments(found: Findings) -> list[tuple[str, str, list[Markup]]]:
+    """Label, layers done, one cell per token; the target's values last."""
+    rows = [(m.label, f"{m.layers:,}", [column(token) for token in m.values.T]) for m in found.moments]
+    if found.wanted is not None:
+        name = "target" if found.subject.target is not None else "given output"
+        rows.append((name, "", [column(token) for token in found.wanted.T]))
+    return rows

@@ -1,0 +1,43 @@
+"""Figures as bytes: files for print, or SVG for the page in the page's own text colour."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from io import BytesIO
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from provenformer.report import Format
+from provenformer.report.style import INK
+
+DOTS_PER_INCH = 200
+
+
+def figure_file(figure: Figure, name: str, file_format: Format) -> bytes:
+    """A figure on white, the same bytes every time."""
+    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": None}[file_format]
+    out = BytesIO()
+    with mpl.rc_context({"svg.hashsalt": name, "pdf.fonttype": 42}):
+        figure.savefig(out, format=file_format, dpi=DOTS_PER_INCH, facecolor="white", metadata=dates)
+    return out.getvalue()
+
+
+def inline_svg(figure: Figure, name: str, label: str) -> str:
+    """A figure as an <svg> element: transparent, real text, ink in `currentColor`, no ids that another figure has."""
+    out = BytesIO()
+    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        figure.savefig(out, format="svg", facecolor="none", dpi=144, metadata=nothing)
+    text = out.getvalue().decode()
+    text = text[text.index("<svg") :].replace(INK, "currentColor")
+    text = re.sub(r'<g id="[^"]*"', "<g", text)
+    sizes = re.search(r'<svg [^>]*?width="([\d.]+)pt"', text)
+    inches = float(sizes.group(1)) / 72 if sizes else 7.0
+    opening = f'<svg role="img" aria-label="{escape(label)}" style="width:{inches * 96:.0f}px"'
+    return re.sub(r'<svg ([^>]*?)height="[^"]*"([^>]*?)width="[^"]*"|<svg ', _resized(opening), text, count=1)
+
+
+def _resized(opening: str) -> str:
+    return opening.replace("\\", r"\\") + r" \1\2"

@@ -1,0 +1,126 @@
+"""Numbers of a network: how the bound splits into its terms, and what depth costs in width and the other way round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from provenformer import quantize
+from provenformer.certify import Certificate, rounding_error, with_rounding
+from provenformer.compiler import merge_values, sum_network, wide_blocks
+from provenformer.errors import ProvenformerError, Rejected
+from provenformer.integrals import p_sum
+from provenformer.layers import block_parameters
+from provenformer.network import Network
+from provenformer.piecewise import PiecewiseConstant
+from provenformer.planning import CONSTRUCTIONS, Construction, Plan, context_kind, plan
+from provenformer.relax import relax
+from provenformer.report.subject import Subject
+from provenformer.wide import WideNetwork
+
+SUM: Construction = "sum"
+WIDE: Construction = "wide"
+HIDDEN_UNITS = (4, 8, 16, 32, 64, 128)
+LAYERS_TO_CERTIFY = 2000  # each row of the table is built and certified up to this size
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A network for the same target and grid in another shape."""
+
+    construction: Construction
+    hidden_units: int
+    blocks: int
+    parameters: int
+    bound: float | None  # certified; None when it was not built, or float64 does not carry it
+    shown: bool = False  # the network of the report
+
+
+def contributions(certificate: Certificate) -> dict[str, float]:
+    """The bound, split among its terms: they add up to it.
+
+    The terms add up in p-th powers (certify.py), so each gets its share of the p-th power of what it belongs to.
+    """
+    terms, bound = certificate.terms, certificate.bound
+    if certificate.norm_order is None or bound == 0:
+        return dict(terms)
+    p = float(certificate.norm_order)
+    main = p_sum((terms["piecewise"], terms["lost cubes"]), p)
+    good = main + terms["softmax"] + terms["rounding"]
+    whole = p_sum((good, terms["ramps"]), p)
+    good_share, ramp_share = ((part / whole) ** p for part in (good, terms["ramps"]))
+    shares = {"ramps": ramp_share}
+    for name in ("softmax", "rounding"):
+        shares[name] = good_share * terms[name] / good if good else 0.0
+    for name in ("piecewise", "lost cubes"):
+        shares[name] = good_share * main / good * (terms[name] / main) ** p if main else 0.0
+    return {name: bound * shares[name] for name in terms}
+
+
+def variants(subject: Subject) -> list[Variant]:
+    """Width for depth: this network, the deep and thin shapes of its grid, and the wide one."""
+    if subject.grid is None:
+        return []
+    g, network = subject.grid, subject.network
+    shown = Variant(
+        subject.construction, network.hidden_dim, network.blocks, network.parameters, subject.certificate.bound, True
+    )
+    thin, wide = (
+        plan(g.token_dim, g.seq_len, g.cells_per_axis, construction, subject.positional) for construction in (SUM, WIDE)
+    )
+    others = [_planned(thin, units) for units in HIDDEN_UNITS] + [_planned(wide, wide.hidden_dim)]
+    rows = [row for row in others if (row.construction, row.hidden_units) != (shown.construction, shown.hidden_units)]
+    if _certifiable(subject, thin):
+        rows = _certified(subject, rows)
+    return sorted([*rows, shown], key=lambda row: (CONSTRUCTIONS.index(row.construction), row.hidden_units))
+
+
+def _planned(sizes: Plan, hidden_units: int) -> Variant:
+    """Sizes without building: with r > 4 units, r / 2 value bumps share a layer."""
+    g = sizes.grid
+    if hidden_units == sizes.hidden_dim:
+        return Variant(sizes.construction, sizes.hidden_dim, sizes.blocks, sizes.parameters, None)
+    bumps = g.column_layers(context_kind(sizes.construction, sizes.positional))
+    blocks = sizes.blocks - bumps + -(-bumps // (hidden_units // 2))
+    positions = g.token_dim * g.seq_len if sizes.positional else 0
+    parameters = blocks * block_parameters(g.token_dim, 2, 1, hidden_units) + positions
+    return Variant(sizes.construction, hidden_units, blocks, parameters, None)
+
+
+def _certifiable(subject: Subject, thin: Plan) -> bool:
+    """The paper's construction bounds other integrals; over the whole space the wide network promises nothing."""
+    known = subject.target is not None and subject.construction in (SUM, WIDE)
+    return known and subject.certificate.domain == "box" and thin.layers <= LAYERS_TO_CERTIFY
+
+
+def _certified(subject: Subject, rows: list[Variant]) -> list[Variant]:
+    """The same rows with sizes and bounds of networks that were built: all terms but the rounding are this network's."""
+    target, grid, certificate = subject.target, subject.grid, subject.certificate
+    if target is None or grid is None:
+        return rows
+    piecewise = PiecewiseConstant.of(target, grid, context_kind(SUM, subject.positional))
+    modified, budget = sum_network(piecewise)
+    ramps = {quantize.STAGE: Fraction(certificate.ramp)}
+    thin = relax(modified, ramps, np.array(certificate.clip_low), np.array(certificate.clip_high))
+    flat = piecewise.values.reshape(-1, grid.token_dim)
+    thin_certificate = with_rounding(certificate, rounding_error(budget, flat, grid.seq_len), target)
+
+    def build(row: Variant) -> Variant:
+        network: Network | WideNetwork
+        if row.construction == WIDE:
+            network, bounded = wide_blocks(piecewise, certificate)
+        elif row.hidden_units == thin.hidden_dim:
+            network, bounded = thin, thin_certificate
+        else:
+            network, bounded = merge_values(thin, thin_certificate, row.hidden_units, target, grid)
+        return replace(row, blocks=network.blocks, parameters=network.parameters, bound=bounded.bound)
+
+    built = []
+    for row in rows:
+        try:
+            built.append(build(row))
+        except (ProvenformerError, Rejected):  # float64 does not carry this shape: its row has no bound
+            built.append(row)
+    return built
