@@ -1,0 +1,274 @@
+"""Networks for the page: planned first, built in a process of their own with a time limit, and kept for a while."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from multiprocessing.connection import Connection
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from provenformer import compiler, context, quantize, sums, values
+from provenformer.compiler import Compiled, plan_for
+from provenformer.errors import ProvenformerError
+from provenformer.exact import Array
+from provenformer.explore.settings import (
+    DRAWN_DIM,
+    DRAWN_LEN,
+    LAYER_LIMIT,
+    UNIT_LIMIT,
+    FieldError,
+    Knobs,
+    Settings,
+)  # fmt: skip
+from provenformer.modified import FeedForward, ModifiedNetwork, ThreePiece
+from provenformer.network import Network, SoftmaxRun, evaluate
+from provenformer.planning import Plan
+from provenformer.relax import inverse_temperature, relax
+from provenformer.targets import FloatArray
+from provenformer.wide import WideNetwork, wide_network
+
+SECONDS = 20.0  # for one network
+KEPT = 24  # networks in memory, a few hundred kilobytes each
+SAMPLES = 128  # sequences on which a relaxed network is compared with the modified one
+ONE_UNIT = ThreePiece.window(-sums.HALF, sums.HALF, intercept=1)  # what a value bump reacts to
+NOTICEABLE = 1e-3  # a difference of outputs that counts as wrong there
+
+
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity: there is one per settings
+class Built:
+    """A compiled network and what the page needs beside it."""
+
+    settings: Settings
+    compiled: Compiled
+
+    @cached_property
+    def in_cells(self) -> ModifiedNetwork:
+        """The modified network that counts in cells, as the softmax/ReLU network does: ids are whole numbers."""
+        if self.compiled.construction == "paper":
+            return compiler.paper_network(self.compiled.piecewise, in_cells=True)[0]
+        return self.compiled.modified
+
+    @cached_property
+    def naming(self) -> context.Sweep | sums.TokenCodes:
+        """How contexts get their ids."""
+        positional = not self.compiled.target.equivariant
+        if self.compiled.construction == "paper":
+            return context.Sweep(self.compiled.grid, positional)
+        return sums.token_codes(self.compiled.grid, positional)
+
+    @cached_property
+    def bumps(self) -> tuple[int, FeedForward]:
+        """The run of value bumps, and its place among the runs of the modified network."""
+        runs = enumerate(self.in_cells.runs)
+        return next(
+            (i, run)
+            for i, run in runs
+            if isinstance(run, FeedForward) and run.phi == ONE_UNIT and run.stage == values.STAGE
+        )
+
+    @cached_property
+    def bump_ids(self) -> FloatArray:
+        """The ids of the value bumps, in the order of their layers: downwards."""
+        return -self.bumps[1].b_1.to_float()
+
+    @property
+    def context_layers(self) -> int:
+        """How many layers there are up to the end of the contextual map."""
+        runs = self.in_cells.runs
+        first = next(i for i, run in enumerate(runs) if run.stage == values.STAGE)
+        return sum(len(run) for run in runs[:first])
+
+    @property
+    def bumps_start(self) -> int:
+        """How many layers come before the value bumps."""
+        return sum(len(run) for run in self.in_cells.runs[: self.bumps[0]])
+
+
+@dataclass(frozen=True, eq=False)
+class Relaxed:
+    """The softmax/ReLU network for given knobs, and how often it is wrong."""
+
+    network: Network | WideNetwork
+    temperature: float | None  # log2; None where the construction has none
+    ramp: float  # log2
+    wrong_share: float  # of sampled sequences, outputs further than NOTICEABLE from the modified network's
+
+
+@lru_cache(maxsize=KEPT)
+def relaxed(built: Built, knobs: Knobs) -> Relaxed:
+    """Lemma 9 with the page's temperature and ramp instead of the certified ones."""
+    c = built.compiled
+    certified = float(np.log2(c.certificate.ramp))
+    ramp = certified if knobs.ramp is None else knobs.ramp
+    has_temperature = c.construction == "paper"
+    temperature = None
+    network = c.network
+    if isinstance(network, WideNetwork):
+        if ramp != certified:
+            network = wide_network(c.piecewise, 2.0**ramp)
+    else:
+        if ramp != certified:
+            low, high = np.array(c.certificate.clip_low), np.array(c.certificate.clip_high)
+            network = relax(built.in_cells, {quantize.STAGE: Fraction(2.0**ramp)}, low, high)
+        if has_temperature:
+            temperature = float(np.log2(inverse_temperature())) if knobs.temperature is None else knobs.temperature
+            network = with_temperature(network, 2.0**temperature)
+    x = c.target.sample(SAMPLES, seed=1)
+    got = evaluate(network, x) if isinstance(network, Network) else network(x)
+    off = np.abs(got - c.piecewise(x)).max(axis=(1, 2))
+    return Relaxed(network, temperature, ramp, float((off > NOTICEABLE).mean()))
+
+
+def with_temperature(network: Network, sharp: float) -> Network:
+    """The same network with another inverse temperature in its attention layers."""
+    factor = sharp / inverse_temperature()
+    runs = tuple(
+        replace(run, W_Q=run.W_Q * factor, b_Q=run.b_Q * factor) if isinstance(run, SoftmaxRun) else run
+        for run in network.runs
+    )
+    return replace(network, runs=runs)
+
+
+def require_drawable(settings: Settings) -> None:
+    """Refuse, before anything is built, what the page cannot draw or the machine not follow."""
+    if settings.token_dim > DRAWN_DIM:
+        raise FieldError(
+            "token_dim",
+            f"The explorer draws tokens on a line or in a square, so d is 1 or {DRAWN_DIM}; from Python any d works.",
+        )
+    if settings.seq_len > DRAWN_LEN:
+        raise FieldError("seq_len", f"The explorer draws up to {DRAWN_LEN} tokens; from Python any n works.")
+    if settings.cells_per_axis is not None:
+        sizes = plan_for(settings.function(), settings.cells_per_axis, settings.construction)
+        require_small(sizes)
+
+
+def require_small(sizes: Plan, field: str = "cells") -> None:
+    """The size limit of the explorer, on a plan; the sentence belongs to the field that decides the size."""
+    needed, limit, of = sizes.layers, LAYER_LIMIT, "layers"
+    if sizes.hidden_units:
+        needed, limit, of = sum(sizes.hidden_units), UNIT_LIMIT, "hidden units"
+    if needed > limit:
+        shown = f"{needed:,}" if needed < 10**15 else f"more than 10^{len(str(needed)) - 1}"
+        remedy = "Use fewer cells or fewer tokens." if field == "cells" else "Use a larger tolerance or fewer tokens."
+        raise FieldError(field, f"This network needs {shown} {of}; the explorer builds up to {limit:,}. {remedy}")
+
+
+def build(settings: Settings) -> Compiled:
+    """Compile, within the limits of the explorer."""
+    limit = UNIT_LIMIT if settings.construction == "wide" else LAYER_LIMIT
+    return compiler.compile(
+        settings.function(), tolerance=settings.tolerance, cells_per_axis=settings.cells_per_axis,
+        norm_order=settings.norm_order, construction=settings.construction, kind=settings.kind, max_layers=limit,
+    )  # fmt: skip
+
+
+class Workshop:
+    """Builds one network at a time, each in a process that is ended when it takes too long; keeps the latest."""
+
+    def __init__(self, seconds: float = SECONDS, kept: int = KEPT) -> None:
+        self.seconds, self.kept = seconds, kept
+        self._recent: OrderedDict[Settings, Built] = OrderedDict()
+        self._busy, self._shelf = Lock(), Lock()
+        methods = multiprocessing.get_all_start_methods()
+        self._processes: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+        if "forkserver" in methods:
+            # Imported once: every build is then a fork that starts at once. The command's own module saves a second import.
+            self._processes.set_forkserver_preload(["provenformer.cli"])
+
+    def warm(self) -> None:
+        """Start the process that building processes are forked from; it imports the library while the page is read."""
+        process = self._processes.Process(target=_nothing, daemon=True)
+        process.start()
+        process.join()
+
+    def get(self, settings: Settings) -> Built:
+        """The network for these settings, built if it is not at hand."""
+        if (known := self._known(settings)) is not None:
+            return known
+        require_drawable(settings)
+        if not self._busy.acquire(timeout=self.seconds):
+            raise ProvenformerError("Another network is being built; try again in a moment.")
+        try:
+            return self._known(settings) or self.keep(settings, self._build(settings))
+        finally:
+            self._busy.release()
+
+    def keep(self, settings: Settings, compiled: Compiled) -> Built:
+        """Remember a network; the one not used for longest goes."""
+        with self._shelf:
+            built = self._recent[settings] = Built(settings, compiled)
+            if len(self._recent) > self.kept:
+                self._recent.popitem(last=False)
+        return built
+
+    def _known(self, settings: Settings) -> Built | None:
+        with self._shelf:
+            if settings in self._recent:
+                self._recent.move_to_end(settings)
+            return self._recent.get(settings)
+
+    def _build(self, settings: Settings) -> Compiled:
+        receive, send = self._processes.Pipe(duplex=False)
+        process = self._processes.Process(target=_build_and_send, args=(settings, send), daemon=True)
+        process.start()
+        send.close()
+        try:
+            if not receive.poll(self.seconds):
+                raise _too_slow(settings, self.seconds)
+            result = receive.recv()
+        except EOFError as error:
+            raise RuntimeError("the building process ended without a result") from error
+        finally:
+            process.kill()
+            process.join()
+            receive.close()
+        if isinstance(result, Compiled):
+            return result
+        raise _in_the_words_of_the_page(result, settings)
+
+
+def _nothing() -> None:
+    """The first building process has nothing to build."""
+
+
+def _build_and_send(settings: Settings, send: Connection) -> None:
+    """In the building process: the network, or the line that says why not."""
+    try:
+        send.send(build(settings))
+    except ProvenformerError as error:
+        send.send(str(error))
+
+
+def _too_slow(settings: Settings, seconds: float) -> FieldError:
+    if settings.kind == "rigorous":
+        remedy = "Choose the Lipschitz certificate, which is much faster and looser, or fewer cells or tokens."
+        return FieldError("kind", f"The rigorous certificate takes more than {seconds:g} s at this size. {remedy}")
+    return FieldError("cells", f"This network takes more than {seconds:g} s to build. Use fewer cells or tokens.")
+
+
+def _in_the_words_of_the_page(reason: str, settings: Settings) -> ProvenformerError:
+    if settings.tolerance is None:
+        return FieldError("cells", _sentence(reason))
+    if "max_layers" in reason:
+        return FieldError(
+            "tolerance",
+            f"The tolerance {settings.tolerance:g} needs more than the {LAYER_LIMIT:,} layers that the explorer builds. "
+            "Use a larger tolerance, fewer tokens or the sum construction.",
+        )
+    return FieldError("tolerance", _sentence(reason))
+
+
+def _sentence(reason: str) -> str:
+    return reason[0].upper() + reason[1:]
+
+
+def columns_of(state: Array) -> list[list[float]]:
+    """A state (d, n) as one list per token."""
+    return [[float(v) for v in column] for column in np.asarray(state).T]

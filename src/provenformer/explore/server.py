@@ -1,0 +1,224 @@
+"""The web server of the explorer: loopback only, a handful of routes, every answer a page file or JSON.
+
+What the browser sends is data, checked field by field (settings.py); nothing it sends is ever executed. Errors a user can
+cause come back as a sentence and the field it belongs to; all others are logged, and the page gets a general sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from provenformer.errors import ProvenformerError
+from provenformer.explore import pages, views
+from provenformer.explore.building import Workshop, build, columns_of
+from provenformer.explore.settings import (
+    FieldError,
+    Fields,
+    Settings,
+    choice,
+    read_knobs,
+    read_settings,
+    read_tokens,
+    whole,
+)  # fmt: skip
+
+STATIC = Path(__file__).parent / "static"
+BODY_LIMIT = 16_384  # bytes of a request; the largest real one has a few hundred
+WARM_AFTER = 2.0  # seconds: the first page comes first
+GENERAL = "Something went wrong on the server; the reason is in its log."
+HEADERS = {
+    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+SETTING_FIELDS = {"target", "token_dim", "seq_len", "by", "cells", "tolerance", "construction", "norm_order", "kind"}
+LOOK_FIELDS = {"tokens", "mode", "token", "temperature", "ramp"}
+
+log = logging.getLogger("provenformer.explore")
+Answer = Callable[[Workshop, Fields], dict[str, Any]]
+
+
+def application(workshop: Workshop | None = None) -> Starlette:
+    """The app. The default network is built at once, so that the first page already shows it."""
+    shop = workshop or Workshop()
+    default = Settings()
+    shop.keep(default, build(default))
+    start = json.dumps({"targets": views.targets_view(), **_network(shop, default)}, allow_nan=False).replace(
+        "<", "\\u003c"
+    )
+    page = (STATIC / "index.html").read_text(encoding="utf-8").replace("{{start}}", start)
+
+    async def index(_: Request) -> Response:
+        return HTMLResponse(page)
+
+    async def icon(_: Request) -> Response:
+        return Response(status_code=204)
+
+    answers: dict[str, Answer] = {
+        "/api/plan": _plan,
+        "/api/compile": _compile,
+        "/api/look": _look,
+        "/api/theorem-2": _page(pages.theorem_2, {"cells", "tokens"}),
+        "/api/theorem-3": _page(pages.theorem_3, {"target", "tokens"}),
+        "/api/repeats": _page(pages.repeats, {"cells", "tokens"}),
+        "/api/infinite": _page(pages.infinite, {"far", "temperature"}),
+    }
+    return Starlette(
+        routes=[
+            Route("/", index),
+            Route("/favicon.ico", icon),
+            *(Route(path, _endpoint(shop, answer), methods=["POST"]) for path, answer in answers.items()),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        middleware=[Middleware(Guard)],
+        exception_handlers={Exception: _unexpected},
+    )
+
+
+class Guard:
+    """Only requests to this machine by name, so that no web page can reach the server under a name of its own."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+        if not re.fullmatch(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", host):
+            await PlainTextResponse("Open the explorer as http://127.0.0.1:PORT.", 403)(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message["headers"], *extra]}
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
+
+
+def _endpoint(shop: Workshop, answer: Answer) -> Callable[[Request], Any]:
+    async def endpoint(request: Request) -> Response:
+        try:
+            fields = await _fields(request)
+            return JSONResponse(await run_in_threadpool(answer, shop, fields))
+        except ProvenformerError as error:
+            return JSONResponse({"error": str(error), "field": getattr(error, "field", None)}, 400)
+
+    return endpoint
+
+
+async def _fields(request: Request) -> Fields:
+    """The body: a small JSON object."""
+    if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
+        raise ProvenformerError("Requests carry JSON (content-type application/json).")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_LIMIT:
+            raise ProvenformerError(f"The request is larger than {BODY_LIMIT:,} bytes.")
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ProvenformerError("The request is not JSON.") from error
+    if not isinstance(fields, dict):
+        raise ProvenformerError("The request is not a JSON object.")
+    return fields
+
+
+def _only(fields: Fields, known: set[str]) -> None:
+    for name in fields:
+        if name not in known:
+            raise FieldError(name[:40], f"There is no field '{name[:40]}'.")
+
+
+def _plan(_: Workshop, fields: Fields) -> dict[str, Any]:
+    _only(fields, SETTING_FIELDS)
+    return views.plan_view(read_settings(fields))
+
+
+def _compile(shop: Workshop, fields: Fields) -> dict[str, Any]:
+    _only(fields, SETTING_FIELDS)
+    return _network(shop, read_settings(fields))
+
+
+def _network(shop: Workshop, settings: Settings) -> dict[str, Any]:
+    """A network with a first look at it."""
+    built = shop.get(settings)
+    x = views.start_tokens(settings)
+    look = views.look_view(built, x, False, read_knobs({}), 0)
+    return {"network": views.network_view(built), "tokens": columns_of(x), "look": look}
+
+
+def _look(shop: Workshop, fields: Fields) -> dict[str, Any]:
+    _only(fields, SETTING_FIELDS | LOOK_FIELDS)
+    settings = read_settings(fields)
+    built = shop.get(settings)
+    positional = not built.compiled.target.equivariant
+    x = read_tokens(fields, settings.token_dim, settings.seq_len, positional)
+    soft = choice(fields, "mode", ("hardmax", "softmax")) == "softmax"
+    token = whole(fields, "token", 0, settings.seq_len - 1)
+    return views.look_view(built, x, soft, read_knobs(fields), token)
+
+
+def _page(answer: Answer, known: set[str]) -> Answer:
+    def checked(shop: Workshop, fields: Fields) -> dict[str, Any]:
+        _only(fields, known)
+        return answer(shop, fields)
+
+    return checked
+
+
+async def _unexpected(_: Request, error: Exception) -> Response:
+    log.error("unexpected error", exc_info=error)
+    return JSONResponse({"error": GENERAL, "field": None}, 500)
+
+
+def listen(port: int) -> socket.socket:
+    """A socket on the loopback interface, or one line that says why not."""
+    if not 0 <= port < 65536:
+        raise ProvenformerError(f"port={port} is outside 0..65535; give another with --port.")
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(("127.0.0.1", port))
+    except OSError as error:
+        sock.close()
+        raise ProvenformerError(f"cannot use port {port} ({error.strerror}); give another with --port.") from error
+    return sock
+
+
+def serve(port: int, open_browser: bool, say: Callable[[str], object]) -> None:
+    """Run until interrupted."""
+    sock = listen(port)
+    address = f"http://127.0.0.1:{sock.getsockname()[1]}/"
+    shop = Workshop()
+    warm = threading.Timer(WARM_AFTER, shop.warm)
+    warm.daemon = True
+    warm.start()
+    server = uvicorn.Server(uvicorn.Config(application(shop), log_level="warning", server_header=False))
+    say(f"explorer at {address} (stop with Ctrl-C)")
+    if open_browser:
+        threading.Timer(0.5, webbrowser.open, [address]).start()
+    server.run(sockets=[sock])

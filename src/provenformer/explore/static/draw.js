@@ -1,0 +1,115 @@
+// What all pictures share: a frame that follows the width of its host, axes, numbers as text, tables.
+
+export const d3 = window.d3;
+export const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
+const SUB = "₀₁₂₃₄₅₆₇₈₉";
+
+export const tokenName = (j) => "x" + SUB[j + 1];
+export const colour = (j) => "c" + (j + 1);
+
+// A picture redraws itself when its data or the width of its host changes. The width is only read when it changes:
+// reading it between writes would make the browser lay out the page once per picture.
+export function picture(host, label, paint) {
+  const node = typeof host === "string" ? document.getElementById(host) : host;
+  const svg = d3.select(node).append("svg").attr("role", "group").attr("aria-label", label);
+  let data = null;
+  let width = node.clientWidth;
+  let size = "";
+  function redraw() {
+    if (data === null || width === 0) return;
+    const height = paint(svg, data, width);
+    if (size === `${width} ${height}`) return;
+    size = `${width} ${height}`;
+    svg.attr("width", width).attr("height", height).attr("viewBox", `0 0 ${size}`);
+  }
+  new ResizeObserver(([entry]) => {
+    const fresh = Math.floor(entry.contentRect.width);
+    if (fresh === width) return;
+    width = fresh;
+    redraw();
+  }).observe(node);
+  return (fresh) => { data = fresh; redraw(); };
+}
+
+// One element of a kind, made when it is missing: pictures are updated, never rebuilt, so that a drag is not cut off.
+export function layer(svg, name, tag = "g") {
+  return svg.selectAll(`${tag}.${name}`).data([0]).join(tag).classed(name, true);
+}
+
+export function number(value) {
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1e15 || size < 1e-4) return value.toExponential(2).replace("e+", "e");
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  if (size >= 1e5) return Math.round(value).toLocaleString("en");
+  return Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 8 });
+}
+
+export const column = (values) => (values.length === 1 ? number(values[0]) : `(${values.map(number).join(", ")})`);
+
+// A table: heads, and rows of cells; a cell is text, or {text, value, className, swatch}.
+export function table(id, heads, rows) {
+  const node = d3.select(`#${id}`);
+  if (heads) {
+    node.select("thead").selectAll("tr").data([heads]).join("tr")
+      .selectAll("th").data((d) => d).join("th").attr("scope", "col").text((d) => d);
+  }
+  const cells = node.select("tbody").selectAll("tr").data(rows).join("tr")
+    .selectAll("td").data((d) => d.map((cell) => (typeof cell === "object" ? cell : { text: cell }))).join("td");
+  cells.attr("class", (d) => d.className ?? null).attr("data-value", (d) => d.value ?? null).text((d) => d.text);
+  cells.filter((d) => d.swatch).each(function mark(d) {
+    this.prepend(Object.assign(document.createElement("span"), { className: `swatch ${d.swatch}` }));
+  });
+}
+
+export function facts(id, pairs) {
+  const boxes = d3.select(`#${id}`).selectAll("div").data(pairs).join((enter) => {
+    const box = enter.append("div");
+    box.append("dt");
+    box.append("dd");
+    return box;
+  });
+  boxes.select("dt").text((d) => d[0]);
+  boxes.select("dd").text((d) => d[1]).attr("data-value", (d) => d[2] ?? null);
+}
+
+export function axis(svg, name, scale, where, { ticks = 5, format = null, side = "bottom" } = {}) {
+  const make = side === "bottom" ? d3.axisBottom(scale) : d3.axisLeft(scale);
+  make.tickSizeOuter(0).tickPadding(6);
+  if (Array.isArray(ticks)) make.tickValues(ticks);
+  else make.ticks(ticks);
+  if (format) make.tickFormat(format);
+  layer(svg, name).classed("axis", true).attr("transform", where).call(make);
+}
+
+// Target as a line, network as steps, over one input coordinate; returns the height.
+export function curves(svg, data, width, { names = ["target f", "network g"], at = null, label = "" } = {}) {
+  const height = Math.max(210, Math.min(280, width * 0.42));
+  const margin = { left: 44, right: 12, top: 28, bottom: 40 };
+  const x = d3.scaleLinear([0, 1], [margin.left, width - margin.right]);
+  const all = [...data.target, ...data.output, 0];
+  const y = d3.scaleLinear(d3.extent(all), [height - margin.bottom, margin.top]).nice(4);
+  axis(svg, "x", x, `translate(0,${height - margin.bottom})`);
+  axis(svg, "y", y, `translate(${margin.left},0)`, { ticks: 4, side: "left" });
+  const line = d3.line((_, i) => x(data.at[i]), (v) => y(v));
+  layer(svg, "target", "path").attr("d", line(data.target));
+  layer(svg, "network", "path").attr("d", line(data.output));
+  const guide = layer(svg, "guide", "line");
+  guide.attr("visibility", at === null ? "hidden" : null);
+  if (at !== null) guide.attr("x1", x(at)).attr("x2", x(at)).attr("y1", margin.top).attr("y2", height - margin.bottom);
+  legend(svg, names, margin.left);
+  layer(svg, "label", "text").attr("x", width - margin.right).attr("y", height - 4).attr("text-anchor", "end").text(label);
+  return height;
+}
+
+export function legend(svg, names, left) {
+  const items = layer(svg, "legend").selectAll("g").data(names).join((enter) => {
+    const item = enter.append("g");
+    item.append("line").attr("x2", 22).attr("y1", -4).attr("y2", -4);
+    item.append("text").attr("class", "key").attr("x", 28);
+    return item;
+  });
+  items.attr("transform", (_, i) => `translate(${left + i * 120},16)`);
+  items.select("line").attr("class", (_, i) => (i === 0 ? "target" : "network"));
+  items.select("text").text((d) => d);
+}

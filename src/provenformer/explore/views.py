@@ -1,0 +1,230 @@
+"""What the page shows, as plain JSON: plans, networks with their certificates, and one input on its way."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from provenformer import targets
+from provenformer.compiler import plan_for
+from provenformer.distance import distance
+from provenformer.errors import ProvenformerError
+from provenformer.explore import following
+from provenformer.explore.building import Built, Relaxed, columns_of, relaxed, require_drawable, require_small
+from provenformer.explore.settings import PLAN_LIMITS, Knobs, Settings
+from provenformer.network import Network, evaluate
+from provenformer.piecewise import PiecewiseConstant
+from provenformer.planning import Plan
+from provenformer.summary import count, number
+from provenformer.sums import TokenCodes
+from provenformer.targets import FloatArray
+from provenformer.wide import WideNetwork
+
+SLICE_POINTS = 97
+START = [[0.13, 0.87, 0.47, 0.29, 0.68, 0.94], [0.57, 0.22, 0.81, 0.07, 0.38, 0.66]]  # as many rows and tokens as drawn
+TERMS = {
+    "piecewise": "f is not constant on a cube",
+    "lost cubes": "cubes with a repeated token, mapped to 0",
+    "ramps": "inputs on a ramp between two cubes",
+    "softmax": "softmax in place of hardmax",
+    "rounding": "float64 rounding",
+}
+
+
+def targets_view() -> list[dict[str, Any]]:
+    """The built-in targets."""
+    return [
+        {"name": name, "equivariant": targets.get(name).equivariant, "formula": targets.describe(name)}
+        for name in targets.names()
+    ]
+
+
+def plan_view(settings: Settings) -> dict[str, Any]:
+    """Sizes, at once; with a tolerance for the grid that sampling predicts. `refused` says why it cannot be built here."""
+    sizes = plan_for(settings.function(), cells_for(settings), settings.construction)
+    refused: dict[str, str] | None = None
+    try:
+        require_drawable(settings)
+        require_small(sizes, "cells" if settings.tolerance is None else "tolerance")
+    except ProvenformerError as error:
+        refused = {"field": getattr(error, "field", "cells"), "error": str(error)}
+    return {**_sizes(sizes), "predicted": settings.cells_per_axis is None, "refused": refused}
+
+
+def _sizes(sizes: Plan) -> dict[str, Any]:
+    return {
+        "cells": sizes.grid.cells_per_axis,
+        "positional": sizes.positional,
+        "stages": [{"name": name, "layers": count(layers)} for name, layers in sizes.stages.items()],
+        "layers": count(sizes.layers),
+        "blocks": count(sizes.blocks),
+        "parameters": count(sizes.parameters),
+        "contexts": count(sizes.contexts),
+        "id_bits": sizes.id_bits,
+        "hidden_dim": count(sizes.hidden_dim),
+        "lost": f"{float(sizes.lost_share):.1%}",
+    }
+
+
+@lru_cache(maxsize=256)
+def cells_for(settings: Settings) -> int:
+    """The cells asked for, or about as many as a tolerance needs, by sampling f against its value at cube centres."""
+    if settings.cells_per_axis is not None:
+        return settings.cells_per_axis
+    if settings.tolerance is None:
+        raise ProvenformerError("Give cells per axis or a tolerance.")
+    target, p, n = settings.function(), settings.norm_order, settings.seq_len
+    x = target.sample(512)
+    f = target(x)
+
+    def off(cells: int) -> float:
+        centers = (np.minimum(np.floor(x * cells), cells - 1) + 0.5) / cells
+        step = target(centers)
+        if settings.construction == "paper" and target.equivariant:
+            same = [(centers[..., j] == centers[..., k]).all(axis=1) for j in range(n) for k in range(j)]
+            step[np.any(same, axis=0)] = 0.0
+        return float((np.abs(f - step) ** p).sum(axis=(1, 2)).mean() ** (1 / p))
+
+    low, (high, most) = 1, PLAN_LIMITS["cells"]
+    while off(high) > settings.tolerance and high < most:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if off(middle) <= settings.tolerance else (middle, high)
+    return high
+
+
+def network_view(built: Built) -> dict[str, Any]:
+    """A network as compiled: sizes, certificate, context ids."""
+    c = built.compiled
+    low, high = following.context_range(built)
+    return {
+        "plan": {**_sizes(c.plan), "predicted": False},
+        "built": {"blocks": count(c.network.blocks), "parameters": count(c.network.parameters)},
+        "token_dim": c.grid.token_dim,
+        "seq_len": c.grid.seq_len,
+        "cells": c.grid.cells_per_axis,
+        "construction": c.construction,
+        "positional": not c.target.equivariant,
+        "certificate": certificate_view(built),
+        "context_ids": {"low": low, "high": high, "all": sorted(built.bump_ids.tolist())},
+        "knobs": _knobs(relaxed(built, Knobs())),
+    }  # fmt: skip
+
+
+def certificate_view(built: Built) -> dict[str, Any]:
+    """The bound, its terms and the distance as measured."""
+    certificate = built.compiled.certificate
+    return {
+        "bound": certificate.bound,
+        "text": number(certificate.bound),
+        "norm_order": certificate.norm_order,
+        "kind": certificate.kind,
+        "basis": certificate.basis,
+        "domain": certificate.domain,
+        "terms": [
+            {"name": name, "value": value, "text": number(value), "meaning": TERMS[name]}
+            for name, value in certificate.terms.items()
+        ],
+        "measured": measured_distance(built),
+    }
+
+
+@lru_cache(maxsize=64)
+def measured_distance(built: Built) -> float:
+    """d_p between f and the network's values on cubes (the network itself differs from them on ramps only)."""
+    c = built.compiled
+    return distance(
+        c.target, c.piecewise, token_dim=c.grid.token_dim, seq_len=c.grid.seq_len, norm_order=c.norm_order,
+        samples=1 << 11,
+    ).value  # fmt: skip
+
+
+def start_tokens(settings: Settings) -> FloatArray:
+    """Tokens to begin with, (d, n): spread over the box, off the edges of most grids."""
+    return np.array(START)[: settings.token_dim, : settings.seq_len]
+
+
+def look_view(built: Built, x: FloatArray, soft: bool, knobs: Knobs, token: int) -> dict[str, Any]:
+    """Everything about one input x (d, n): cells, layers, bumps, output, error, and a slice through one token."""
+    c = built.compiled
+    chosen = relaxed(built, knobs) if soft else None
+    # A wide network has three or four blocks; its steps are shown one at a time in the modified network.
+    soft_layers = chosen.network if chosen is not None and isinstance(chosen.network, Network) else None
+    shown = following.follow(built, x, soft_layers)
+    cells = c.piecewise.cells(x[None])[0]
+    f, modified = c.target(x), c.piecewise(x)  # what the modified network computes, exactly (Proposition 4)
+    output = run(chosen.network, x[None])[0] if chosen is not None and soft_layers is None else shown.states[-1]
+    return {
+        "cells": cells.T.tolist(),
+        "inside": ((cells >= 0) & (cells < c.grid.cells_per_axis)).all(axis=0).tolist(),
+        "names": _names(built, cells),
+        "moments": following.moments_view(built, shown),
+        "layers": len(shown.moved),
+        "bumps": following.bumps_view(built, x, shown, chosen),
+        "collisions": following.collisions(built, cells, shown),
+        "target": columns_of(f),
+        "modified": columns_of(modified),
+        "output": columns_of(output),
+        "off_target": float(np.abs(output - f).max()),
+        "against_modified": float(np.abs(output - modified).max()),
+        "knobs": None if chosen is None else _knobs(chosen),
+        "slice": slice_view(built, x, chosen, token),
+    }
+
+
+def run(network: Network | WideNetwork, x: FloatArray) -> FloatArray:
+    """g(x) for a small batch, without loading the compiled engine."""
+    return evaluate(network, x) if isinstance(network, Network) else network(x)
+
+
+def _knobs(chosen: Relaxed) -> dict[str, Any]:
+    return {"temperature": chosen.temperature, "ramp": chosen.ramp, "wrong_share": chosen.wrong_share}
+
+
+def _names(built: Built, cells: Any) -> list[dict[str, Any]]:
+    """Per token its grid id and, in the sum construction, its code; None outside the box."""
+    grid = built.compiled.grid
+    out: list[dict[str, Any]] = []
+    for j, column in enumerate(cells.T):
+        inside = bool(((column >= 0) & (column < grid.cells_per_axis)).all())
+        id_ = int(np.array(grid.id_vector) @ column) if inside else None
+        code = None
+        if id_ is not None and isinstance(built.naming, TokenCodes):
+            table = built.naming.codes
+            code = int(table[j % len(table)][id_])
+        out.append({"id": id_, "code": code})
+    return out
+
+
+def slice_view(built: Built, x: FloatArray, chosen: Relaxed | None, token: int) -> dict[str, Any]:
+    """One token's first number moves through the box, everything else stays: its output beside the target's."""
+    batch = along(x, token)
+    modified = built.compiled.piecewise(batch)
+    output = modified if chosen is None else run(chosen.network, batch)
+    return {
+        "token": token,
+        "at": batch[:, 0, token].tolist(),
+        "target": built.compiled.target(batch)[:, 0, token].tolist(),
+        "output": output[:, 0, token].tolist(),
+    }
+
+
+def along(x: FloatArray, token: int, points: int = SLICE_POINTS) -> FloatArray:
+    """Copies of x in which one token's first number runs through [0, 1)."""
+    batch = np.broadcast_to(x, (points, *x.shape)).copy()
+    batch[:, 0, token] = (np.arange(points) + 0.5) / points
+    return batch
+
+
+def heat_map(piecewise: PiecewiseConstant, x: FloatArray) -> list[list[float]]:
+    """The first token's output on the cubes of (token 1, token 2), the others as in x; d = 1."""
+    cells = piecewise.grid.cells_per_axis
+    centers = (np.arange(cells) + 0.5) / cells
+    batch = np.broadcast_to(x, (cells, cells, *x.shape)).copy()
+    batch[:, :, 0, 0] = centers[None, :]
+    batch[:, :, 0, 1] = centers[:, None]
+    values: list[list[float]] = piecewise(batch)[:, :, 0, 0].tolist()
+    return values

@@ -1,0 +1,421 @@
+"""The explorer in a real browser: every page, dragging, keys, playing, knobs, bad input, and a server that goes away.
+
+Numbers on the page are compared with the library's. Needs Debian's chromium and chromium-driver: `make test-browser`.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette", reason="the explorer needs the extra 'explore'")
+pytest.importorskip("selenium", reason="the browser tests need selenium")
+from selenium import webdriver
+from selenium.webdriver import ActionChains, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+
+import provenformer as pf
+from provenformer.explore.building import with_temperature
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed; run `make test-browser`"
+)
+PAGES = ["", "theorem-2", "theorem-3", "repeats", "infinite"]
+FLAGS = [
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--force-prefers-reduced-motion",
+]  # fmt: skip
+SECONDS = 30  # for anything to appear, on a busy machine
+
+SMALL_TEXT = """return [...document.querySelectorAll('main *')].filter(e => e.offsetParent !== null || e.ownerSVGElement)
+    .filter(e => [...e.childNodes].some(c => c.nodeType === 3 && c.data.trim()))
+    .filter(e => parseFloat(getComputedStyle(e).fontSize) < 13).map(e => e.outerHTML.slice(0, 80))"""
+
+
+@dataclass
+class Server:
+    """The command in a process of its own, as a user starts it."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+    @classmethod
+    def start(cls) -> "Server":
+        code = "from provenformer.cli import main; main()"
+        command = [sys.executable, "-c", code, "explore", "--port", "0", "--no-open"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/", line)
+        assert found, line
+        return cls(process, found.group())
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass
+class Page:
+    """A browser on the explorer."""
+
+    driver: Any
+    url: str
+
+    def open(self, page: str = "") -> None:
+        self.driver.get("about:blank")
+        self.driver.get(f"{self.url}#/{page}")
+        self.wait(lambda: self.script("return document.documentElement.dataset.ready"))
+
+    def script(self, code: str, *args: Any) -> Any:
+        return self.driver.execute_script(code, *args)
+
+    def wait(self, until: Callable[[], Any]) -> Any:
+        end = time.monotonic() + SECONDS
+        while not (value := until()):
+            assert time.monotonic() < end, "the page did not get there"
+            time.sleep(0.02)
+        return value
+
+    def find(self, selector: str) -> WebElement:
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def all(self, selector: str) -> list[WebElement]:
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def text(self, selector: str) -> str:
+        return str(self.script("return document.querySelector(arguments[0]).textContent", selector))
+
+    def numbers(self, selector: str) -> list[float]:
+        """The `data-value` of every match, at full precision."""
+        found = self.script("return [...document.querySelectorAll(arguments[0])].map(e => e.dataset.value)", selector)
+        return [float(part) for value in found for part in value.split()]
+
+    def fill(self, name: str, value: str) -> None:
+        """Type into a field of the form, or choose from its list."""
+        field = self.find(f"#f-{name}")
+        if field.tag_name == "select":
+            field.find_element(By.CSS_SELECTOR, f"option[value={value}]").click()
+        else:
+            field.send_keys(Keys.CONTROL, "a")
+            field.send_keys(value)
+
+    def slide(self, selector: str, value: float) -> None:
+        code = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))"
+        self.script(code, self.find(selector), value)
+
+    def token(self, j: int, host: str = "#tokens") -> WebElement:
+        return self.all(f"{host} .handle")[j]
+
+    def token_at(self, j: int, host: str = "#tokens") -> list[float]:
+        return [float(v) for v in self.tokens(host)[:, j]]
+
+    def tokens(self, host: str = "#tokens") -> np.ndarray:
+        """The input as the page has it, (d, n)."""
+        code = "return [...document.querySelectorAll(arguments[0])].map(e => e.getAttribute('aria-valuetext'))"
+        return np.array([[float(v) for v in text.split(", ")] for text in self.script(code, f"{host} .handle")]).T
+
+    def columns(self, table: str, column: int) -> np.ndarray:
+        """A column of numbers of a table, for d = 1: (1, n)."""
+        return np.array([self.numbers(f"{table} tbody tr td:nth-child({column})")])
+
+    def settle(self) -> None:
+        """Until every request is answered and shown."""
+        self.wait(lambda: self.find("main").get_attribute("aria-busy") != "true")
+
+    def errors(self) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    running = Server.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, "--window-size=1280,1000"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def page(server: Server, driver: Any) -> Iterator[Page]:
+    """A fresh page; whatever the test does, the console must stay free of errors."""
+    browser = Page(driver, server.url)
+    browser.open()
+    browser.errors()
+    yield browser
+    assert browser.errors() == []
+
+
+@cache
+def compiled(name: str = "softmax-mean", cells: int = 5, construction: Any = "paper") -> pf.Compiled:
+    return pf.compile(pf.targets.get(name, 1, 3), cells_per_axis=cells, construction=construction)
+
+
+def test_the_first_page_shows_the_default_network(page: Page) -> None:
+    c = compiled()
+    assert page.numbers("#bound") == [c.certificate.bound]
+    assert page.numbers("#term-table td:last-child") == list(c.certificate.terms.values())
+    x = page.tokens()
+    np.testing.assert_array_equal(page.columns("#outputs", 2), c.target(x))
+    np.testing.assert_array_equal(page.columns("#outputs", 3), c.modified(x))
+    assert page.text("#plan dd[data-name=blocks]") == str(c.plan.blocks)
+    assert (
+        page.script("return performance.getEntriesByType('resource').filter(e => !e.name.startsWith(location.origin))")
+        == []
+    )
+
+
+def test_dragging_a_token_moves_everything(page: Page) -> None:
+    before = page.tokens()
+    ActionChains(page.driver).click_and_hold(page.token(0)).move_by_offset(40, 0).move_by_offset(
+        35, 3
+    ).release().perform()
+    page.settle()
+    x = page.tokens()
+    assert x[0, 0] > before[0, 0] + 0.05
+    np.testing.assert_array_equal(x[0, 1:], before[0, 1:])
+    np.testing.assert_array_equal(page.columns("#outputs", 2), compiled().target(x))
+    np.testing.assert_array_equal(page.columns("#outputs", 3), compiled().modified(x))
+    assert page.driver.switch_to.active_element == page.token(0)
+
+
+def test_arrow_keys_move_a_token_through_its_cells(page: Page) -> None:
+    token = page.token(2)
+    for key, step in ((Keys.ARROW_RIGHT, 0.01), (Keys.ARROW_LEFT, -0.01), (Keys.PAGE_UP, 0.1), (Keys.PAGE_DOWN, -0.1)):
+        before = page.token_at(2)[0]
+        token.send_keys(key)
+        assert page.token_at(2)[0] == pytest.approx(before + step, abs=1e-4)
+    assert token.get_attribute("role") == "slider"
+    assert float(str(token.get_attribute("aria-valuenow"))) == page.token_at(2)[0]
+    token.send_keys(Keys.HOME)  # into the cell of token 1: the paper's network gives 0
+    page.settle()
+    assert page.columns("#outputs", 3).tolist() == [[0.0, 0.0, 0.0]]
+    assert "No bump waits" in page.text("#bumps")
+    for _ in range(5):
+        token.send_keys(Keys.ARROW_LEFT)  # out of the box
+    page.settle()
+    assert page.text("#names tbody tr:nth-child(3) td:nth-child(3)") == "outside"
+    assert page.columns("#outputs", 3).tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_layers_by_button_slider_stage_and_play(page: Page) -> None:
+    c = compiled()
+    x = page.tokens()
+    steps = [s.floats()[0] for s in c.modified.trace(x[None], every="layer")]
+    page.find("#first").click()
+    assert page.text("#moment-text").startswith("Layer 0 of")
+    assert page.numbers("#ids .dot") == x[0].tolist()
+    page.find("#forward").click()
+    page.find("#forward").click()
+    assert page.text("#moment-text").startswith("Layer 2 of")
+    page.all("#stages button")[2].click()
+    assert "quantise" in page.text("#moment-text")
+    page.find("#moment").send_keys(Keys.END)
+    assert page.numbers("#ids .dot") == steps[-1][0].tolist()
+    page.find("#moment").send_keys(Keys.HOME)
+    page.find("#play").send_keys(Keys.ENTER)
+    assert page.text("#play") == "Pause"
+    page.wait(lambda: page.text("#moment-text").startswith("Layer 2 of"))
+    page.find("#play").send_keys(Keys.SPACE)
+    assert page.text("#play") == "Play"
+    # After the contextual map the ids are those of the library's network, which counts in 1/N instead of cells.
+    page.slide("#moment", 13)
+    after = steps[12] * c.grid.cells_per_axis
+    assert page.text("#moment-text").startswith("Layer 13 of")
+    np.testing.assert_allclose(page.numbers("#ids .dot"), after[0], rtol=1e-12)
+
+
+def test_softmax_and_its_knobs(page: Page) -> None:
+    c = compiled()
+    x = page.tokens()
+    page.script("document.querySelector('input[value=softmax]').click()")
+    page.wait(lambda: page.all("#verdict li"))
+    np.testing.assert_array_equal(page.columns("#outputs", 3), c.network(x))
+    assert "Every token meets its bump" in page.text("#verdict")
+    assert page.numbers("#verdict [data-name=off]") == [np.abs(c.network(x) - c.modified(x)).max()]
+    page.slide("#k-temperature", 0)
+    page.wait(lambda: "Missed bump" in page.text("#verdict"))
+    np.testing.assert_array_equal(page.columns("#outputs", 3), with_temperature(c.network, 1.0)(x))
+    page.find("#reset-knobs").click()
+    page.wait(lambda: "Every token meets its bump" in page.text("#verdict"))
+    page.find("#k-ramp").send_keys(Keys.END)
+    page.wait(lambda: page.all("#verdict .bad[data-name=share]"))
+    page.script("document.querySelector('input[value=hardmax]').click()")
+    page.settle()
+    np.testing.assert_array_equal(page.columns("#outputs", 3), c.modified(x))
+
+
+def test_another_network_plan_at_once_then_compile(page: Page) -> None:
+    page.fill("construction", "sum")
+    page.fill("cells", "6")
+    page.wait(lambda: page.text("#plan dd[data-name=layers]") == str(pf.plan(1, 3, 6).layers))
+    assert "press Compile" in page.text("#compile-state")
+    page.find("#compile").click()
+    c = compiled(cells=6, construction="sum")
+    page.wait(lambda: page.numbers("#bound") == [c.certificate.bound])
+    np.testing.assert_array_equal(page.columns("#outputs", 3), c.modified(page.tokens()))
+    page.fill("token_dim", "2")
+    page.fill("seq_len", "2")
+    page.fill("cells", "3")
+    page.fill("kind", "lipschitz")
+    page.find("#compile").click()
+    page.wait(lambda: len(page.token_at(0)) == 2)
+    before = page.token_at(0)
+    page.token(0).send_keys(Keys.ARROW_UP)
+    assert page.token_at(0) == pytest.approx([before[0], before[1] + 0.01])
+    ActionChains(page.driver).drag_and_drop_by_offset(page.token(1), 30, -30).perform()
+    page.settle()
+    c2 = pf.compile(pf.targets.get("softmax-mean", 2, 2), cells_per_axis=3, kind="lipschitz")
+    got = np.array(page.numbers("#outputs tbody td:nth-child(3)")).reshape(2, 2).T
+    np.testing.assert_array_equal(got, c2.modified(page.tokens()))
+
+
+def test_bad_input_gets_a_sentence_beside_its_field(server: Server, driver: Any) -> None:
+    page = Page(driver, server.url)
+    page.open()
+    page.errors()
+
+    def sentence(name: str) -> str:
+        return str(page.wait(lambda: page.text(f".field:has(#f-{name}) .error")))
+
+    page.fill("cells", "many")
+    assert "whole number" in sentence("cells")
+    assert page.find("#f-cells").get_attribute("aria-invalid") == "true"
+    page.fill("cells", "4000")
+    page.wait(lambda: "explorer builds up to" in page.text(".field:has(#f-cells) .error"))
+    assert page.text("#plan dd[data-name=layers]") == f"{pf.plan(1, 3, 4000, 'paper').layers:,}"
+    page.find("#compile").click()
+    page.wait(lambda: page.find("#compile").is_enabled() and "explorer builds up to" in sentence("cells"))
+    page.fill("cells", "5")
+    page.wait(lambda: not page.text(".field:has(#f-cells) .error"))
+    page.find("input[value=tolerance]").click()
+    page.fill("tolerance", "0")
+    assert "not a positive distance" in sentence("tolerance")
+    page.fill("tolerance", "0.1")
+    page.fill("token_dim", "two")
+    assert "whole number" in sentence("token_dim")
+    # The only errors in the console are the browser's own notes about refused requests.
+    assert all("400 (Bad Request)" in message for message in page.errors())
+    assert "Traceback" not in page.find("body").text
+
+
+def test_theorem_2(page: Page) -> None:
+    page.open("theorem-2")
+    page.wait(lambda: page.all("#t2-outputs td"))
+    for cells in (2, 6):
+        page.slide("#t2-cells", cells)
+        c = compiled(cells=cells, construction="sum")
+        page.wait(lambda c=c: page.numbers("#t2-facts div:first-child dd") == [c.certificate.bound])
+    x = page.tokens("#t2-tokens")
+    outputs = page.columns("#t2-outputs", 4)
+    np.testing.assert_array_equal(outputs, c.network(x))
+    page.find("#t2-swap").click()
+    page.settle()
+    np.testing.assert_array_equal(page.columns("#t2-outputs", 4), outputs[:, [1, 0, 2]])
+    page.token(1, "#t2-tokens").send_keys(Keys.PAGE_UP)
+    page.settle()
+    np.testing.assert_array_equal(page.columns("#t2-outputs", 4), c.network(page.tokens("#t2-tokens")))
+
+
+def test_theorem_3(page: Page) -> None:
+    page.open("theorem-3")
+    page.wait(lambda: page.all("#t3-outputs td"))
+    page.find("#t3-target option[value=sort]").click()
+    ActionChains(page.driver).drag_and_drop_by_offset(page.token(0, "#t3-tokens"), 60, 0).perform()
+    page.settle()
+    c = compiled("sort", 4, "sum")
+    np.testing.assert_array_equal(page.columns("#t3-outputs", 4), c.network(page.tokens("#t3-tokens")))
+    page.find("#t3-positions").click()
+    assert "best without positions" in page.text("#t3-outputs")
+    assert not np.allclose(page.columns("#t3-outputs", 4), c.network(page.tokens("#t3-tokens")))
+    assert "declared equivariant" in page.text("#t3-refusal")
+
+
+def test_repeats(page: Page) -> None:
+    page.open("repeats")
+    page.wait(lambda: page.all("#rp-table td"))
+    page.token(0, "#rp-tokens").send_keys(Keys.END)  # into the last cell
+    page.token(2, "#rp-tokens").send_keys(Keys.END)
+    page.settle()
+    assert "share a cell" in page.text("#rp-state")
+    x = page.tokens("#rp-tokens")
+    rows = "#rp-table tbody tr:nth-child(-n+3)"
+    assert page.numbers(f"{rows} td:nth-child(3)") == [0.0, 0.0, 0.0]
+    assert page.numbers(f"{rows} td:nth-child(4)") == compiled(construction="sum").modified(x)[0].tolist()
+    assert page.all("#rp-paper .lost")
+    assert not page.all("#rp-sum .lost")
+    page.slide("#rp-cells", 7)
+    page.wait(
+        lambda: (
+            page.numbers("#rp-table tbody tr:nth-child(4) td:nth-child(3)")
+            == [float(pf.plan(1, 3, 7, "paper").lost_share)]
+        )
+    )
+
+
+def test_infinite(page: Page) -> None:
+    page.open("infinite")
+    largest = "#in-facts div:nth-child(1) dd"
+    page.wait(lambda: page.all(largest))
+    paper = pf.compile(pf.targets.get("scaled-mean", 1, 2), cells_per_axis=4, construction="paper")
+    for far in (1, 6):
+        page.slide("#in-far", far)
+        page.settle()
+        assert page.numbers(largest) == [paper.certificate.clip_high[0]]
+        assert page.numbers("#in-facts div:nth-child(3) dd") == [0.0]
+    page.slide("#in-sharp", 6)
+    page.settle()
+    assert page.numbers(largest)[0] > 0
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_every_page_fits_and_is_reached_from_the_navigation(page: Page, width: int, scheme: str) -> None:
+    """No page is wider than the screen, and no text is smaller than 13 px."""
+    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    dark = page.script("return getComputedStyle(document.documentElement).backgroundColor") != "rgb(250, 249, 247)"
+    assert dark == (scheme == "dark")
+    for link, name in zip(page.all("nav a"), PAGES, strict=True):
+        link.click()
+        page.wait(lambda name=name: page.find(f"#page-{name or 'explorer'}").is_displayed())
+        assert link.get_attribute("aria-current") == "page"
+        page.settle()
+        assert page.script("return document.documentElement.scrollWidth <= innerWidth")
+        assert page.script(SMALL_TEXT) == []
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_a_killed_server_gets_a_sentence(driver: Any) -> None:
+    alone = Server.start()
+    page = Page(driver, alone.url)
+    page.open()
+    page.errors()
+    alone.stop()
+    page.token(0).send_keys(Keys.ARROW_RIGHT)
+    page.wait(lambda: "The server does not answer" in page.text("#notice"))
+    page.find("#compile").click()
+    page.wait(lambda: "provenformer explore" in page.text("#compile-state"))
+    page.errors()
