@@ -1,0 +1,105 @@
+"""The documentation site: `make docs`. Nothing on it is loaded from elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from docutils import nodes
+from docutils.parsers.rst import Directive, directives
+from sphinx.util.logging import getLogger
+from typer.cli import get_docs_for_click
+from typer.main import get_command
+
+from provenformer.report.style import INK
+
+DOCS = Path(__file__).parent
+sys.path[:0] = [str(DOCS), str(DOCS.parent)]  # examples.py, and the package `experiments`
+
+from examples import run_python  # noqa: E402
+
+project = "provenformer"
+html_title = "provenformer"
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["pictures.css"]
+html_copy_source = False
+html_show_copyright = False
+exclude_patterns = ["_figures", "_generated"]
+source_suffix = {".md": "markdown"}
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+toc_object_entries_show_parents = "hide"
+# Signatures name types that other libraries document, and some of ours that one does not construct by hand.
+nitpick_ignore_regex = [
+    ("py:class", r"(collections\.abc|fractions|numpy|pathlib|torch|transformers)\..*"),
+    (
+        "py:class",
+        r"(.*\.)?(AttentionLayer|Check|FeedForwardLayer|Mixer|PiecewiseConstant|Step|TransformerBlocks|WideBlocks)",
+    ),
+]
+
+logger = getLogger(__name__)
+FIGURES = DOCS / "_figures"
+mpl.rcParams.update({"svg.hashsalt": "docs", "svg.fonttype": "none"})
+
+
+class Picture(Directive):
+    """An SVG of the tour inside the page, so that its text takes the colour of the page: light or dark."""
+
+    required_arguments = 1
+    has_content = True
+    option_spec = {"alt": directives.unchanged_required}  # noqa: RUF012
+
+    def run(self) -> list[nodes.Node]:
+        svg = (FIGURES / f"{self.arguments[0]}.svg").read_text()
+        svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
+        opening = f'<figure class="picture"><div role="img" aria-label="{escape(self.options["alt"])}">'
+        caption = nodes.container(classes=["picture-caption"])
+        self.state.nested_parse(self.content, self.content_offset, caption)
+        return [nodes.raw("", f"{opening}{svg}</div></figure>", format="html"), caption]
+
+
+def make_pictures(_: Any) -> None:
+    """The pictures of the tour by its own code, those of the questions from the JSON of the experiments."""
+    from experiments.questions.figures import draw_all
+
+    FIGURES.mkdir(exist_ok=True)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        run_python(DOCS / "tour.md", FIGURES)
+    stated = {line.removeprefix("# ") for line in (DOCS / "tour.md").read_text().splitlines()}
+    for line in printed.getvalue().splitlines():
+        if line not in stated:
+            logger.warning("tour.md prints what it does not say: %s", line)
+    draw_all(FIGURES)
+
+
+def write_commands(_: Any) -> None:
+    """The command line, as Typer documents it."""
+    from provenformer.bert.cli import app as bert_app
+    from provenformer.cli import app
+
+    folder = DOCS / "_generated"
+    folder.mkdir(exist_ok=True)
+    for name, each in (("provenformer", app), ("provenformer bert", bert_app)):
+        command = get_command(each)
+        context = command.make_context(name, [], resilient_parsing=True)
+        text = get_docs_for_click(obj=command, ctx=context, name=name)
+        (folder / f"{name.replace(' ', '-')}.md").write_text(text)
+
+
+def setup(app: Any) -> None:
+    app.add_directive("picture", Picture)
+    app.connect("builder-inited", make_pictures)
+    app.connect("builder-inited", write_commands)
