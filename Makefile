@@ -58,7 +58,7 @@ docs: env-dev
 # Each goes on where it stopped. Hours of CPU time.
 table1 figure1: env-dev
 	$(if $(DATA),,$(error set DATA to the folder of wiki/, books/, mnli/ and squad/))
-	$(BIN)/provenformer bert prepare $(sort $(wildcard $(DATA)/wiki/train-*.txt.gz $(DATA)/books/train-*.txt.gz)) \
+	$(BIN)/provenformer bert prepare $(sort $(wildcard $(DATA)/wiki/train-*.txt.gz)) $(sort $(wildcard $(DATA)/books/train-*.txt.gz)) \
 		--output runs/small/data --vocabulary-size 4096 --seq-len 64
 	$(BIN)/provenformer bert prepare $(DATA)/wiki/valid.txt.gz $(DATA)/books/valid.txt.gz \
 		--output runs/small/valid --vocabulary runs/small/data/vocab.txt --seq-len 64
