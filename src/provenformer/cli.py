@@ -256,6 +256,8 @@ def write_report(
     """One self-contained page about a saved network: certificate, sizes, pictures of every stage."""
     from provenformer.report import known_formats, report
 
+    if formats and figures is None:
+        raise ProvenformerError("--format is for the files of --figures; give their folder with --figures DIR.")
     kinds = known_formats(formats or ["svg"])
     sequence = None if inputs is None else _read_sequences(inputs)
     with _working(f"looking at {folder}"):
@@ -308,9 +310,10 @@ def _construction(name: str) -> Construction:
 
 
 def _read_sequences(source: str) -> FloatArray:
+    x: FloatArray
     try:
         if source.endswith(".npy"):
-            x = np.load(source, allow_pickle=False)
+            x = np.load(source, allow_pickle=False).astype(np.float64)
         else:
             x = np.array(json.loads(sys.stdin.read() if source == "-" else Path(source).read_text()), dtype=np.float64)
     except (OSError, ValueError, TypeError) as error:
@@ -321,7 +324,7 @@ def _read_sequences(source: str) -> FloatArray:
         raise ProvenformerError(
             f"sequences have shape {x.shape}; give (..., token_dim, seq_len), one token per column."
         )
-    return np.asarray(x, dtype=np.float64)
+    return x
 
 
 def _read_pairs(path: Path) -> dict[str, Any]:

@@ -163,6 +163,8 @@ def page(server: Server, driver: Any) -> Iterator[Page]:
     browser.open()
     browser.errors()
     yield browser
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert browser.errors() == []
 
 
@@ -175,6 +177,9 @@ def test_the_first_page_shows_the_default_network(page: Page) -> None:
     c = compiled()
     assert page.numbers("#bound") == [c.certificate.bound]
     assert page.numbers("#term-table td:last-child") == list(c.certificate.terms.values())
+    widths = [float(str(part.get_attribute("width"))) for part in page.all("#terms rect")]
+    parts = np.array(list(c.certificate.contributions().values()))
+    np.testing.assert_allclose(np.array(widths) / sum(widths), parts / c.certificate.bound, atol=1e-3)
     x = page.tokens()
     np.testing.assert_array_equal(page.columns("#outputs", 2), c.target(x))
     np.testing.assert_array_equal(page.columns("#outputs", 3), c.modified(x))
@@ -290,6 +295,31 @@ def test_another_network_plan_at_once_then_compile(page: Page) -> None:
     np.testing.assert_array_equal(got, c2.modified(page.tokens()))
 
 
+def test_a_late_answer_for_the_old_network_is_dropped(page: Page) -> None:
+    page.script(
+        "const asked = window.fetch; window.fetch = async (...a) => {"
+        "if (a[0] === '/api/look') await new Promise(later => setTimeout(later, 1500)); return asked(...a); }"
+    )
+    page.token(0).send_keys(Keys.ARROW_RIGHT)
+    page.fill("seq_len", "2")
+    page.find("#compile").click()
+    page.wait(lambda: len(page.all("#outputs tbody tr")) == 2)
+    page.settle()
+    assert len(page.all("#outputs tbody tr")) == 2
+
+
+def test_a_wide_network_shows_no_steps_that_it_does_not_take(page: Page) -> None:
+    page.fill("construction", "wide")
+    page.fill("cells", "4")
+    page.find("#compile").click()
+    c = compiled(cells=4, construction="wide")
+    page.wait(lambda: page.numbers("#bound") == [c.certificate.bound])
+    page.script("document.querySelector('input[value=softmax]').click()")
+    page.wait(lambda: page.all("#verdict li"))
+    assert [item.get_attribute("data-name") for item in page.all("#verdict li")] == ["off", "share"]
+    assert f"It has {c.network.blocks} blocks" in page.text("#mode-text")
+
+
 def test_bad_input_gets_a_sentence_beside_its_field(server: Server, driver: Any) -> None:
     page = Page(driver, server.url)
     page.open()
@@ -357,7 +387,9 @@ def test_repeats(page: Page) -> None:
     page.wait(lambda: page.all("#rp-table td"))
     page.token(0, "#rp-tokens").send_keys(Keys.END)  # into the last cell
     page.token(2, "#rp-tokens").send_keys(Keys.END)
+    page.token(2, "#rp-tokens").send_keys(Keys.PAGE_UP)  # the box is half-open: not out of it
     page.settle()
+    assert page.token_at(2, "#rp-tokens") == [0.9999]
     assert "share a cell" in page.text("#rp-state")
     x = page.tokens("#rp-tokens")
     rows = "#rp-table tbody tr:nth-child(-n+3)"
@@ -402,11 +434,10 @@ def test_every_page_fits_and_is_reached_from_the_navigation(page: Page, width: i
         link.click()
         page.wait(lambda name=name: page.find(f"#page-{name or 'explorer'}").is_displayed())
         assert link.get_attribute("aria-current") == "page"
+        page.wait(lambda name=name: page.all(f"#page-{name or 'explorer'} svg *"))
         page.settle()
         assert page.script("return document.documentElement.scrollWidth <= innerWidth")
         assert page.script(SMALL_TEXT) == []
-    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 def test_a_killed_server_gets_a_sentence(driver: Any) -> None:
@@ -419,4 +450,9 @@ def test_a_killed_server_gets_a_sentence(driver: Any) -> None:
     page.wait(lambda: "The server does not answer" in page.text("#notice"))
     page.find("#compile").click()
     page.wait(lambda: "provenformer explore" in page.text("#compile-state"))
-    page.errors()
+    for name in PAGES[1:]:
+        page.script("location.hash = arguments[0]", f"#/{name}")
+        page.wait(lambda name=name: "The server does not answer" in page.text(f"#page-{name} .error"))
+    messages = page.errors()
+    assert messages
+    assert all("ERR_CONNECTION_REFUSED" in message for message in messages)

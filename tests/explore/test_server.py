@@ -4,7 +4,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -202,14 +201,13 @@ def test_bad_fields_are_named(client: TestClient, change: dict[str, Any], field:
      ({"construction": "wide", "cells": "60"}, "cells"), ({"token_dim": "16", "seq_len": "64", "cells": "4096"}, "token_dim")],
 )  # fmt: skip
 def test_a_plan_that_is_too_large_is_shown_and_refused_before_building(
-    client: TestClient, change: dict[str, Any], field: str
+    client: TestClient, change: dict[str, Any], field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = time.perf_counter()
+    monkeypatch.setattr(Workshop, "_build", lambda *_: pytest.fail("it was built"))
     plan = post(client, "/api/plan", FORM | change)
     assert plan["refused"]["field"] == field
     sentence, where = refusal(client, "/api/compile", FORM | change)
     assert (sentence, where) == (plan["refused"]["error"], field)
-    assert time.perf_counter() - start < 2
 
 
 def test_a_tolerance_that_is_too_small_is_refused(client: TestClient) -> None:
@@ -265,10 +263,9 @@ def test_an_unexpected_error_is_logged_and_gives_a_general_sentence(
 def test_a_build_that_takes_too_long_is_ended() -> None:
     shop = Workshop(seconds=0.5)
     shop.warm()
-    start = time.perf_counter()
     with pytest.raises(pf.ProvenformerError, match=r"takes more than 0\.5 s"):
         shop.get(Settings(token_dim=2, seq_len=3, cells_per_axis=3, construction="sum"))
-    assert time.perf_counter() - start < 5
+    shop.seconds = 60.0
     assert shop.get(Settings(target="centered", seq_len=2, cells_per_axis=3)).compiled.certificate.bound > 0
 
 

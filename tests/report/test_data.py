@@ -11,7 +11,7 @@ from provenformer.checks import contextual_map_ids
 from provenformer.context import Sweep
 from provenformer.report.bumps import bumps
 from provenformer.report.context_ids import REPEATED, id_table, leaps, path
-from provenformer.report.sizes import HIDDEN_UNITS, contributions, variants
+from provenformer.report.sizes import HIDDEN_UNITS, variants
 from provenformer.report.states import states
 from provenformer.report.subject import Subject
 from provenformer.report.surfaces import curve, measured_distance, quantised, surface
@@ -119,7 +119,7 @@ def test_bumps_are_on_at_their_id_and_give_the_outputs(kind: str) -> None:
 @pytest.mark.parametrize("kind", WITH_GRID)
 def test_contributions_add_up_to_the_bound(kind: str) -> None:
     certificate = made(kind).certificate
-    assert sum(contributions(certificate).values()) == pytest.approx(certificate.bound, rel=1e-12)
+    assert sum(certificate.contributions().values()) == pytest.approx(certificate.bound, rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["sum", "wide", "merged", "positional"])

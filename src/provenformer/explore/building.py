@@ -28,7 +28,7 @@ from provenformer.explore.settings import (
 )  # fmt: skip
 from provenformer.modified import FeedForward, ModifiedNetwork, ThreePiece
 from provenformer.network import Network, SoftmaxRun, evaluate
-from provenformer.planning import Plan
+from provenformer.planning import Construction, Plan
 from provenformer.relax import inverse_temperature, relax
 from provenformer.targets import FloatArray
 from provenformer.wide import WideNetwork, wide_network
@@ -151,18 +151,21 @@ def require_drawable(settings: Settings) -> None:
 
 def require_small(sizes: Plan, field: str = "cells") -> None:
     """The size limit of the explorer, on a plan; the sentence belongs to the field that decides the size."""
-    needed, limit, of = sizes.layers, LAYER_LIMIT, "layers"
-    if sizes.hidden_units:
-        needed, limit, of = sum(sizes.hidden_units), UNIT_LIMIT, "hidden units"
+    needed = sum(sizes.hidden_units) if sizes.construction == "wide" else sizes.layers
+    limit, of = _limit(sizes.construction)
     if needed > limit:
         shown = f"{needed:,}" if needed < 10**15 else f"more than 10^{len(str(needed)) - 1}"
         remedy = "Use fewer cells or fewer tokens." if field == "cells" else "Use a larger tolerance or fewer tokens."
         raise FieldError(field, f"This network needs {shown} {of}; the explorer builds up to {limit:,}. {remedy}")
 
 
+def _limit(construction: Construction) -> tuple[int, str]:
+    return (UNIT_LIMIT, "hidden units") if construction == "wide" else (LAYER_LIMIT, "layers")
+
+
 def build(settings: Settings) -> Compiled:
     """Compile, within the limits of the explorer."""
-    limit = UNIT_LIMIT if settings.construction == "wide" else LAYER_LIMIT
+    limit, _ = _limit(settings.construction)
     return compiler.compile(
         settings.function(), tolerance=settings.tolerance, cells_per_axis=settings.cells_per_axis,
         norm_order=settings.norm_order, construction=settings.construction, kind=settings.kind, max_layers=limit,
@@ -257,11 +260,11 @@ def _in_the_words_of_the_page(reason: str, settings: Settings) -> ProvenformerEr
     if settings.tolerance is None:
         return FieldError("cells", _sentence(reason))
     if "max_layers" in reason:
-        return FieldError(
-            "tolerance",
-            f"The tolerance {settings.tolerance:g} needs more than the {LAYER_LIMIT:,} layers that the explorer builds. "
-            "Use a larger tolerance, fewer tokens or the sum construction.",
-        )
+        limit, of = _limit(settings.construction)
+        remedies = {"paper": "a larger tolerance, fewer tokens or the sum construction"}
+        remedy = remedies.get(settings.construction, "a larger tolerance or fewer tokens")
+        needs = f"needs more than the {limit:,} {of} that the explorer builds"
+        return FieldError("tolerance", f"The tolerance {settings.tolerance:g} {needs}. Use {remedy}.")
     return FieldError("tolerance", _sentence(reason))
 
 

@@ -203,6 +203,7 @@ def listen(port: int) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind(("127.0.0.1", port))
+        sock.listen()  # from here on a browser waits for its answer instead of being refused
     except OSError as error:
         sock.close()
         raise ProvenformerError(f"cannot use port {port} ({error.strerror}); give another with --port.") from error

@@ -46,6 +46,9 @@ LABELS = {
     "mode": "the kind of network",
 }
 
+LONGEST_NUMBER = 40
+NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?\s*", flags=re.IGNORECASE | re.ASCII)
+
 Choice = TypeVar("Choice", bound=str)
 Fields = Mapping[str, Any]
 
@@ -90,9 +93,14 @@ def read_settings(fields: Fields) -> Settings:
     tolerance = None
     if by == "tolerance":
         tolerance = number(fields, "tolerance")
-        if not TOLERANCE_RANGE[0] <= tolerance <= TOLERANCE_RANGE[1]:
+        if tolerance <= 0:
             raise FieldError(
                 "tolerance", f"The tolerance {tolerance:g} is not a positive distance; give a number like 0.05."
+            )
+        if not TOLERANCE_RANGE[0] <= tolerance <= TOLERANCE_RANGE[1]:
+            low, high = TOLERANCE_RANGE
+            raise FieldError(
+                "tolerance", f"The tolerance {tolerance:g} is outside {low:g} to {high:g}; give a number like 0.05."
             )
     return Settings(
         target=choice(fields, "target", targets.names()),
@@ -153,9 +161,7 @@ def whole(fields: Fields, name: str, low: int, high: int) -> int:
 def number(fields: Fields, name: str, low: float = -math.inf, high: float = math.inf) -> float:
     """A finite number between two limits."""
     value: Any = fields.get(name)
-    if isinstance(value, str) and re.fullmatch(
-        r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?\s*", value[:40], flags=re.I | re.A
-    ):
+    if isinstance(value, str) and len(value) <= LONGEST_NUMBER and NUMBER.fullmatch(value):
         value = float(value)
     if not _is_real(value):
         ends = "" if low == -math.inf else f" from {low:g} to {high:g}"

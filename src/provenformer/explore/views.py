@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from provenformer import targets
+from provenformer.certify import TERM_MEANINGS
 from provenformer.compiler import plan_for
 from provenformer.distance import distance
 from provenformer.errors import ProvenformerError
@@ -24,13 +25,6 @@ from provenformer.wide import WideNetwork
 
 SLICE_POINTS = 97
 START = [[0.13, 0.87, 0.47, 0.29, 0.68, 0.94], [0.57, 0.22, 0.81, 0.07, 0.38, 0.66]]  # as many rows and tokens as drawn
-TERMS = {
-    "piecewise": "f is not constant on a cube",
-    "lost cubes": "cubes with a repeated token, mapped to 0",
-    "ramps": "inputs on a ramp between two cubes",
-    "softmax": "softmax in place of hardmax",
-    "rounding": "float64 rounding",
-}
 
 
 def targets_view() -> list[dict[str, Any]]:
@@ -117,6 +111,7 @@ def network_view(built: Built) -> dict[str, Any]:
 def certificate_view(built: Built) -> dict[str, Any]:
     """The bound, its terms and the distance as measured."""
     certificate = built.compiled.certificate
+    parts = certificate.contributions()
     return {
         "bound": certificate.bound,
         "text": number(certificate.bound),
@@ -125,7 +120,7 @@ def certificate_view(built: Built) -> dict[str, Any]:
         "basis": certificate.basis,
         "domain": certificate.domain,
         "terms": [
-            {"name": name, "value": value, "text": number(value), "meaning": TERMS[name]}
+            {"name": name, "value": value, "part": parts[name], "text": number(value), "meaning": TERM_MEANINGS[name]}
             for name, value in certificate.terms.items()
         ],
         "measured": measured_distance(built),

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from provenformer.distance import Distance
+from provenformer.errors import ProvenformerError
 from provenformer.report.bumps import Bumps, bumps
 from provenformer.report.context_ids import IdTable, Leaps, Moment, id_table, leaps, path
-from provenformer.report.sizes import Variant, contributions, variants
+from provenformer.report.sizes import Variant, variants
 from provenformer.report.subject import Subject
 from provenformer.report.surfaces import Curve, Quantised, Surface, curve, measured_distance, quantised, surface
 from provenformer.targets import FloatArray, require_sequences
@@ -40,12 +41,7 @@ class Findings:
 
 def find(subject: Subject, sequence: FloatArray | None = None) -> Findings:
     """Look at a network; `sequence` (d, n) is the one to follow through it."""
-    if sequence is None:
-        followed = subject.example()
-    else:
-        followed = require_sequences(sequence, subject.token_dim, subject.seq_len).reshape(
-            subject.token_dim, subject.seq_len
-        )
+    followed = subject.example() if sequence is None else _one_sequence(subject, sequence)
     on_grid = subject.grid is not None
     ids = id_table(subject)
     output = subject.network(followed[None])[0]
@@ -55,7 +51,7 @@ def find(subject: Subject, sequence: FloatArray | None = None) -> Findings:
         moments=path(subject, followed),
         output=output,
         wanted=_wanted(subject, followed, given=sequence is not None),
-        contributions=contributions(subject.certificate),
+        contributions=subject.certificate.contributions(),
         measured=measured_distance(subject),
         variants=variants(subject),
         ids=ids,
@@ -66,6 +62,15 @@ def find(subject: Subject, sequence: FloatArray | None = None) -> Findings:
         surface=surface(subject) if on_grid else None,
         data=_data(subject),
     )
+
+
+def _one_sequence(subject: Subject, given: FloatArray) -> FloatArray:
+    shape = (subject.token_dim, subject.seq_len)
+    several = require_sequences(given, *shape).reshape(-1, *shape)
+    if len(several) != 1:
+        raise ProvenformerError(f"a report follows one sequence and got {len(several)}; give one of shape {shape}.")
+    followed: FloatArray = several[0]
+    return followed
 
 
 def _wanted(subject: Subject, sequence: FloatArray, given: bool) -> FloatArray | None:

@@ -10,6 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from provenformer import targets
+from provenformer.certify import TERM_MEANINGS
 from provenformer.planning import Plan
 from provenformer.report.context_ids import OUTSIDE, REPEATED, VALID
 from provenformer.report.figures import sequence_name
@@ -123,8 +124,8 @@ def _asked(subject: Subject) -> list[Row]:
     if subject.data is not None:
         rows.append(("pairs to memorise", number(len(subject.data[0]))))
     else:
-        ends = sorted({(float(a), float(b)) for a, b in zip(*subject.support, strict=True)})
-        rows.append(("box", " x ".join(f"[{a:g}, {b:g}]" for a, b in ends)))
+        ends = [f"[{a:g}, {b:g}]" for a, b in zip(*subject.support, strict=True)]
+        rows.append(("box", ends[0] if len(set(ends)) == 1 else " x ".join(ends)))
     if certificate.norm_order is not None:
         rows.append(("norm order, p", number(float(certificate.norm_order))))
         if "tolerance" in certificate.details:  # not when the grid was asked for
@@ -137,16 +138,9 @@ def _asked(subject: Subject) -> list[Row]:
 
 def _terms(found: Findings) -> list[tuple[str, Markup, Markup, str]]:
     """Name, term, share of the bound, meaning."""
-    words = {
-        "piecewise": "the target against its value at the centre of each cube",
-        "lost cubes": "cubes with two equal tokens, where the paper's network is 0",
-        "ramps": "inputs so near a cell edge that a ReLU is still on its way",
-        "softmax": "softmax in place of hardmax",
-        "rounding": "float64, as executed",
-    }
     terms = found.subject.certificate.terms
     return [
-        (name, number(float(value)), number(float(found.contributions[name])), words.get(name, ""))
+        (name, number(float(value)), number(float(found.contributions[name])), TERM_MEANINGS.get(name, ""))
         for name, value in terms.items()
     ]
 

@@ -1,4 +1,4 @@
-"""Numbers of a network: how the bound splits into its terms, and what depth costs in width and the other way round."""
+"""What depth costs in width and the other way round."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from fractions import Fraction
 import numpy as np
 
 from provenformer import quantize
-from provenformer.certify import Certificate, rounding_error, with_rounding
+from provenformer.certify import rounding_error, with_rounding
 from provenformer.compiler import merge_values, sum_network, wide_blocks
 from provenformer.errors import ProvenformerError, Rejected
-from provenformer.integrals import p_sum
 from provenformer.layers import block_parameters
 from provenformer.network import Network
 from provenformer.piecewise import PiecewiseConstant
@@ -36,27 +35,6 @@ class Variant:
     parameters: int
     bound: float | None  # certified; None when it was not built, or float64 does not carry it
     shown: bool = False  # the network of the report
-
-
-def contributions(certificate: Certificate) -> dict[str, float]:
-    """The bound, split among its terms: they add up to it.
-
-    The terms add up in p-th powers (certify.py), so each gets its share of the p-th power of what it belongs to.
-    """
-    terms, bound = certificate.terms, certificate.bound
-    if certificate.norm_order is None or bound == 0:
-        return dict(terms)
-    p = float(certificate.norm_order)
-    main = p_sum((terms["piecewise"], terms["lost cubes"]), p)
-    good = main + terms["softmax"] + terms["rounding"]
-    whole = p_sum((good, terms["ramps"]), p)
-    good_share, ramp_share = ((part / whole) ** p for part in (good, terms["ramps"]))
-    shares = {"ramps": ramp_share}
-    for name in ("softmax", "rounding"):
-        shares[name] = good_share * terms[name] / good if good else 0.0
-    for name in ("piecewise", "lost cubes"):
-        shares[name] = good_share * main / good * (terms[name] / main) ** p if main else 0.0
-    return {name: bound * shares[name] for name in terms}
 
 
 def variants(subject: Subject) -> list[Variant]:

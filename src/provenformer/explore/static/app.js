@@ -1,14 +1,18 @@
-// The start: which page is shown, by the hash of the address. Each page is loaded when it is first visited.
+// The start: which page is shown, by the hash of the address. Each page is made when it is first visited.
 
 import { explorer } from "./explorer.js";
+import { infinitePage } from "./infinite.js";
+import { repeatsPage } from "./repeats.js";
+import { theorem2Page } from "./theorem2.js";
+import { theorem3Page } from "./theorem3.js";
 
 const start = JSON.parse(document.getElementById("start").textContent);
 const pages = {
   explorer: () => explorer(start),
-  "theorem-2": async () => (await import("./theorem2.js")).theorem2Page(),
-  "theorem-3": async () => (await import("./theorem3.js")).theorem3Page(start.targets),
-  repeats: async () => (await import("./repeats.js")).repeatsPage(),
-  infinite: async () => (await import("./infinite.js")).infinitePage(),
+  "theorem-2": theorem2Page,
+  "theorem-3": () => theorem3Page(start.targets),
+  repeats: repeatsPage,
+  infinite: infinitePage,
 };
 const open = {};
 let shown = null;
@@ -24,7 +28,7 @@ function route() {
     if (here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  open[name] ??= pages[name]();
+  open[name] ??= pages[name]() ?? {};
   const title = document.querySelector(`#page-${name} h1`).textContent;
   document.title = `${title} · provenformer`;
   if (shown !== null) {

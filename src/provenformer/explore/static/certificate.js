@@ -4,9 +4,9 @@ import { d3, layer, number, picture, table } from "./draw.js";
 
 export function certificatePicture() {
   const bar = picture("terms", "Terms of the bound", (svg, { terms }, width) => {
-    const total = d3.sum(terms, (t) => t.value);
+    const total = d3.sum(terms, (t) => t.part); // the terms add up in p-th powers; their parts add up to the bound
     let from = 0;
-    const parts = terms.map((t) => ({ ...t, from, to: (from += t.value) }));
+    const parts = terms.map((t) => ({ ...t, from, to: (from += t.part) }));
     const x = d3.scaleLinear([0, total || 1], [0, width]);
     layer(svg, "parts").selectAll("rect").data(parts).join("rect").attr("class", (_, i) => `s${i + 1}`)
       .attr("x", (t) => x(t.from)).attr("width", (t) => Math.max(0, x(t.to) - x(t.from))).attr("y", 2).attr("height", 24);

@@ -3,7 +3,7 @@
 import { ask, latest } from "./api.js";
 import { certificatePicture } from "./certificate.js";
 import { column, curves, number, picture, table, tokenName } from "./draw.js";
-import { fields, settingsForm, showError, showPlan } from "./form.js";
+import { clearFailure, fields, settingsForm, showError, showPlan } from "./form.js";
 import { layerPlayer } from "./layers.js";
 import { tokenPicture } from "./tokens.js";
 import { valuePictures } from "./values.js";
@@ -24,17 +24,25 @@ export function explorer(start) {
     drawTokens();
     look();
   });
+  const wide = () => model.network.construction === "wide";
   const soft = () => document.querySelector("input[name=mode]:checked").value === "softmax";
 
-  const send = latest((f) => ask("/api/look", f), (answer) => { model.look = answer; show(false); }, showError);
+  const send = latest(async ({ settings, input }) => ({ settings, look: await ask("/api/look", { ...settings, ...input }) }),
+    ({ settings, look: answer }) => {
+      if (settings !== model.settings) return; // of a network that has been replaced meanwhile
+      clearFailure();
+      model.look = answer;
+      show(false);
+    }, showError);
   function look() {
     const mode = soft() ? "softmax" : "hardmax";
-    send({ ...model.settings, tokens: model.tokens, token: model.token, mode, ...(soft() ? model.knobs : {}) });
+    const input = { tokens: model.tokens, token: model.token, mode, ...(soft() ? model.knobs : {}) };
+    send({ settings: model.settings, input });
   }
 
   function drawTokens() {
     const { cells, positional } = model.network;
-    tokens({ tokens: model.tokens, cells, room: positional ? 0 : OUTSIDE });
+    tokens({ tokens: model.tokens, cells, room: positional ? 0 : OUTSIDE, closed: positional });
   }
 
   function show(fresh) {
@@ -73,9 +81,12 @@ export function explorer(start) {
   function showMode() {
     const on = soft();
     find("knobs").hidden = !on;
+    const { construction, built } = model.network;
+    const attention = construction === "paper" ? "attention looks only at the largest score" : "attention is uniform";
     find("mode-text").textContent = on
       ? "The real network: softmax and ReLU in float64. The certificate fixes how sharp they must be. Turn the knobs to see what breaks."
-      : "The network of the proof: attention looks only at the largest score, activations may jump. Evaluated exactly.";
+        + (wide() ? ` It has ${built.blocks} blocks, each of which does many of the steps below at once; the steps shown are those of the hardmax network.` : "")
+      : `The network of the proof: ${attention}, activations may jump. Evaluated exactly.`;
     const { temperature, ramp } = model.network.knobs;
     find("k-temperature").disabled = temperature === null;
     find("k-temperature").value = model.knobs.temperature ?? temperature ?? 0;
@@ -93,12 +104,15 @@ export function explorer(start) {
   function showVerdict() {
     const { bumps, collisions, against_modified: off, knobs } = model.look;
     const missed = bumps.map((b, j) => (b.hit ? null : tokenName(j))).filter(Boolean);
-    const lines = [
-      [`Largest difference from the hardmax network here: ${number(off)}`, off > 1e-3, "off"],
+    const steps = [
       missed.length ? [`Missed bump: ${missed.join(", ")}`, true, "missed"] : ["Every token meets its bump", false, "missed"],
       collisions.length
         ? [`Ids collide: ${collisions.map((p) => p.map(tokenName).join(" and ")).join("; ")}`, true, "collisions"]
         : ["No two ids collide", false, "collisions"],
+    ];
+    const lines = [
+      [`Largest difference from the hardmax network here: ${number(off)}`, off > 1e-3, "off"],
+      ...(wide() ? [] : steps), // the steps of a wide network are not seen one by one
       [`Wrong on ${(100 * knobs.wrong_share).toFixed(1)} % of sampled inputs`, knobs.wrong_share > 0.01, "share"],
     ];
     const list = find("verdict");

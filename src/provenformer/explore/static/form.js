@@ -30,6 +30,11 @@ function clearErrors() {
   say("");
 }
 
+// An earlier failure that belongs to no field, once the server has answered again.
+export function clearFailure() {
+  if (state.className === "error") say("");
+}
+
 function say(text) {
   state.className = "hint";
   state.textContent = text;
@@ -60,8 +65,9 @@ export function settingsForm(targets, compiled) {
   let built = JSON.stringify(fields());
 
   const plan = latest((f) => ask("/api/plan", f), (answer) => {
-    clearErrors();
     showPlan(answer);
+    if (button.disabled) return; // compiling: the line below the button is taken
+    clearErrors();
     if (answer.refused) showError({ message: answer.refused.error, field: answer.refused.field });
     else if (JSON.stringify(fields()) !== built) say("Settings changed: press Compile.");
   }, showError);

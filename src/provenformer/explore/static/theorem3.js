@@ -54,7 +54,7 @@ export function theorem3Page(targets) {
   }
   const send = asking("/api/theorem-3", "t3", (fresh) => { answer = fresh; show(); });
   function change() {
-    picked({ tokens, cells: CELLS, room: 0 });
+    picked({ tokens, cells: CELLS, room: 0, closed: true });
     send({ target: choice.value, tokens });
   }
   choice.addEventListener("change", change);

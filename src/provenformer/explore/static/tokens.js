@@ -7,20 +7,22 @@ const LANE = 44;
 const STEPS = { ArrowRight: [0, 0.01], ArrowLeft: [0, -0.01], ArrowUp: [1, 0.01], ArrowDown: [1, -0.01],
   PageUp: [0, 0.1], PageDown: [0, -0.1] };
 
-// `move(j, token)` is told the new place of token j; `room` is how far a token may leave the box.
+const LAST = 0.9999; // of a half-open box
+
+// `move(j, token)` is told the new place of token j; `room` is how far a token may leave the box, `closed` whether 1 belongs to it.
 export function tokenPicture(host, move) {
   let now = null;
 
+  const highest = ({ room, closed }) => (room || closed ? 1 + room : LAST);
+
   function place(j, wanted) {
-    const low = -now.room;
-    const high = 1 + now.room;
-    const token = wanted.map((v) => Math.round(Math.min(high, Math.max(low, v)) * 1e4) / 1e4);
+    const token = wanted.map((v) => Math.round(Math.min(highest(now), Math.max(-now.room, v)) * 1e4) / 1e4);
     if (token.some((v, i) => v !== now.tokens[j][i])) move(j, token);
   }
 
   function onKey(event, j) {
     const token = [...now.tokens[j]];
-    if (event.key === "Home" || event.key === "End") token[0] = event.key === "Home" ? 0 : 0.9999;
+    if (event.key === "Home" || event.key === "End") token[0] = event.key === "Home" ? 0 : LAST;
     else if (event.key in STEPS) {
       const [row, step] = STEPS[event.key];
       token[Math.min(row, token.length - 1)] += step * (event.shiftKey ? 10 : 1);
@@ -43,7 +45,7 @@ export function tokenPicture(host, move) {
     all.on(".drag", null).call(drag);
     all.attr("transform", (j) => `translate(${at(j)})`)
       .attr("aria-label", (j) => `token ${j + 1}`)
-      .attr("aria-valuemin", -data.room).attr("aria-valuemax", 1 + data.room)
+      .attr("aria-valuemin", -data.room).attr("aria-valuemax", highest(data))
       .attr("aria-valuenow", (j) => data.tokens[j][0])
       .attr("aria-valuetext", (j) => data.tokens[j].join(", "));
   }
