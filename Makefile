@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: env env-dev demo test lint types bench docs table1 figure1 clean
+.PHONY: env env-dev demo test lint types bench docs table1 figure1 longer clean
 
 env: $(VENV)/.core
 env-dev: $(VENV)/.dev
@@ -56,7 +56,9 @@ docs: env-dev
 
 # The small studies: `make table1 DATA=folder` with wiki/, books/, mnli/ and squad/ in it (experiments/table1/README.md).
 # Each goes on where it stopped. Hours of CPU time.
-table1 figure1: env-dev
+table1 figure1: RUNS = runs/small/models
+longer: RUNS = runs/small/longer
+table1 figure1 longer: env-dev
 	$(if $(DATA),,$(error set DATA to the folder of wiki/, books/, mnli/ and squad/))
 	$(BIN)/provenformer bert prepare $(sort $(wildcard $(DATA)/wiki/train-*.txt.gz)) $(sort $(wildcard $(DATA)/books/train-*.txt.gz)) \
 		--output runs/small/data --vocabulary-size 4096 --seq-len 64
@@ -65,7 +67,7 @@ table1 figure1: env-dev
 	$(BIN)/provenformer bert study experiments/$@/small.toml --data runs/small/data --valid runs/small/valid \
 		--mnli $(DATA)/mnli/train.jsonl.gz $(DATA)/mnli/dev_matched.jsonl.gz \
 		--squad $(DATA)/squad/train-v1.1.json.gz $(DATA)/squad/dev-v1.1.json.gz \
-		--runs runs/small/models --results experiments/$@/results --figure
+		--runs $(RUNS) --results experiments/$@/results --figure
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
