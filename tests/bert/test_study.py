@@ -15,7 +15,7 @@ from provenformer.bert.cli import app
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.sample import write_sample
 from provenformer.bert.settings import read_settings
-from provenformer.bert.study import StudyData, StudySettings, estimates, run_study, table
+from provenformer.bert.study import StudyData, StudySettings, estimate, run_study, table
 from provenformer.bert.study_figure import draw, draw_curves
 from provenformer.errors import ProvenformerError
 
@@ -78,6 +78,11 @@ def test_study(data: StudyData, settings: StudySettings, tmp_path: Path, monkeyp
     assert "(66)" in written
     assert "±" in written
 
+    shown = ["study", str(tmp_path / "study.toml"), "--results", str(results)]
+    assert CliRunner().invoke(app, [*shown, "--table-only"], catch_exceptions=False).stdout == f"{written}\n"
+    with pytest.raises(ProvenformerError, match="needs --data, --valid and --runs"):
+        CliRunner().invoke(app, shown, catch_exceptions=False)
+
     # What is finished is not run again; what is missing is, from its checkpoints.
     kept, missing = files[0].stat().st_mtime_ns, files[-1].read_text()
     files[-1].unlink()
@@ -97,6 +102,8 @@ def test_study(data: StudyData, settings: StudySettings, tmp_path: Path, monkeyp
     changed = dataclasses.replace(settings, tuning_steps=5)
     with pytest.raises(ProvenformerError, match="other settings or data"):
         run_study(changed, data, runs, results)
+    with pytest.raises(ProvenformerError, match=r"other settings \(tuning_steps\)"):
+        table(changed, results)
     with pytest.raises(ProvenformerError, match="no model 'fourier'; choose from average, attention"):
         run_study(settings, data, runs, results, ["fourier"])
     with pytest.raises(ProvenformerError, match="--mnli TRAIN DEV"):
@@ -109,15 +116,13 @@ def test_study(data: StudyData, settings: StudySettings, tmp_path: Path, monkeyp
         assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
-def test_intervals_pool_the_variance_of_all_models() -> None:
-    alone = estimates({"one": [0.4, 0.6]})["one"]
-    assert alone.mean == pytest.approx(0.5)
-    assert alone.half_width == pytest.approx(12.706 * 0.1, rel=1e-4)  # t(0.975, 1) * standard error
-    pooled = estimates({"one": [0.4, 0.6], "two": [0.3, 0.3, 0.3]})
-    # squares 0.02 over 1 + 2 degrees of freedom; t(0.975, 3) = 3.1824
-    assert pooled["one"].half_width == pytest.approx(3.1824 * (0.02 / 3) ** 0.5 / 2**0.5, rel=1e-4)
-    assert pooled["two"].half_width == pytest.approx(3.1824 * (0.02 / 3) ** 0.5 / 3**0.5, rel=1e-4)
-    assert str(estimates({"one": [0.5]})["one"]) == "50.0"
+def test_intervals_are_those_of_a_models_own_seeds() -> None:
+    two = estimate([0.4, 0.6])
+    assert two.mean == pytest.approx(0.5)
+    assert two.half_width == pytest.approx(12.7062 * 0.1, rel=1e-4)  # t(0.975, 1) * standard error
+    three = estimate([0.3, 0.4, 0.5])
+    assert three.half_width == pytest.approx(4.3027 * 0.1 / 3**0.5, rel=1e-4)  # t(0.975, 2)
+    assert str(estimate([0.5])) == "50.0"
 
 
 def test_errors(settings: StudySettings, tmp_path: Path) -> None:
@@ -125,6 +130,8 @@ def test_errors(settings: StudySettings, tmp_path: Path) -> None:
         table(settings, tmp_path)
     with pytest.raises(ProvenformerError, match="at least one model"):
         dataclasses.replace(settings, seeds=())
+    with pytest.raises(ProvenformerError, match="one twice"):
+        dataclasses.replace(settings, seeds=(0, 0))
     with pytest.raises(ProvenformerError, match="need tuning_steps"):
         dataclasses.replace(settings, tuning_steps=0)
     with pytest.raises(ProvenformerError, match="name 'other'"):
@@ -141,7 +148,8 @@ def test_shipped_studies_are_valid(path: Path) -> None:
     batch, steps = shipped.pretrain.batch_size, shipped.pretrain.steps
     if path.stem == "paper":
         assert (batch, steps) == {"table1": (8192, 60_000), "figure1": (1024, 250_000)}[path.parent.name]
-        assert shipped.pretrain.model == {}
+        assert shipped.pretrain.model == {"hidden_dropout_prob": 0.01, "attention_probs_dropout_prob": 0.01}
+        assert shipped.pretrain.weight_decay == 0.01
     else:
         assert len(shipped.seeds) >= 2
 

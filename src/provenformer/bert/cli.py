@@ -22,6 +22,7 @@ from provenformer.bert.sample import write_sample
 from provenformer.bert.settings import read_settings
 from provenformer.bert.study import StudyData, StudySettings, run_study, table
 from provenformer.bert.study_figure import draw, draw_curves
+from provenformer.errors import ProvenformerError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 Run = Annotated[Path, typer.Option(help="Folder of the run; a run that stopped resumes there.")]
@@ -148,10 +149,10 @@ def evaluate_command(
 @app.command("study")
 def study_command(
     settings: SettingsFile,
-    data: Annotated[Path, typer.Option(help="Prepared training data.")],
-    valid: Annotated[Path, typer.Option(help="Prepared held-out data, with the same vocabulary.")],
-    runs: Annotated[Path, typer.Option(help="Folder for weights and checkpoints.")],
     results: Annotated[Path, typer.Option(help="Folder for the results, the table and the figure.")],
+    data: Annotated[Path | None, typer.Option(help="Prepared training data.")] = None,
+    valid: Annotated[Path | None, typer.Option(help="Prepared held-out data, with the same vocabulary.")] = None,
+    runs: Annotated[Path | None, typer.Option(help="Folder for weights and checkpoints.")] = None,
     mnli: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
     squad: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Run this model only; may be repeated.")] = None,
@@ -162,6 +163,10 @@ def study_command(
     """Run what is missing of a study such as Table 1, resume what stopped, and print the table."""
     study = read_settings(StudySettings, settings)
     if not table_only:
+        if data is None or valid is None or runs is None:
+            raise ProvenformerError(
+                "a study needs --data, --valid and --runs; or give --table-only for what is finished"
+            )
         files = {task: paths for task, paths in (("mnli", mnli), ("squad", squad)) if paths}
         with joined(shard):
             run_study(study, StudyData(data, valid, files), runs, results, only)

@@ -6,6 +6,7 @@ is finished is not run again, and what stopped resumes.
 """
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -49,6 +50,10 @@ class StudySettings:
     def __post_init__(self) -> None:
         if not (self.models and self.seeds and self.learning_rates):
             raise ProvenformerError("a study needs at least one model, seed and learning rate; add them")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ProvenformerError(
+                f"seeds {list(self.seeds)} has one twice, which is no second run; give different ones"
+            )
         if len(self.learning_rates) > 1 and self.tuning_steps < 1:
             rates = len(self.learning_rates)
             raise ProvenformerError(f"{rates} learning rates need tuning_steps of at least 1 to choose; set it")
@@ -147,31 +152,27 @@ class Estimate:
         return f"{100 * self.mean:.1f}{spread}"
 
 
-def estimates(found: dict[str, list[float]]) -> dict[str, Estimate]:
-    """Mean and Student's interval of each model.
+def estimate(values: Sequence[float]) -> Estimate:
+    """Mean and Student's interval of one model's seeds.
 
-    All models are taken to vary alike between seeds, so the variance is pooled over them: two seeds of one model alone
-    would leave one degree of freedom, and an interval seven times as wide as with six models.
+    Wide with two seeds, but no other model is asked: whether and when a model leaves the context-free plateau differs
+    so much between models that a variance pooled over them would be wrong for most.
     """
-    means = {model: sum(values) / len(values) for model, values in found.items()}
-    freedom = sum(len(values) - 1 for values in found.values())
-    if not freedom:
-        return {model: Estimate(mean, None) for model, mean in means.items()}
-    squares = sum((value - means[model]) ** 2 for model, values in found.items() for value in values)
-    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(squares / freedom)
-    return {model: Estimate(mean, reach / math.sqrt(len(found[model]))) for model, mean in means.items()}
+    seeds = len(values)
+    if seeds == 1:
+        return Estimate(values[0], None)
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1))
+    return Estimate(statistics.mean(values), reach * statistics.stdev(values) / math.sqrt(seeds))
 
 
 def summary(settings: StudySettings, results: Path) -> dict[str, dict[str, Estimate]]:
     """Model -> metric -> estimate, over the seeds that are finished."""
-    every = {model: list(finished(settings, results, model)) for model in settings.models}
-    found = {model: several for model, several in every.items() if several}
-    names = [name for name in next(iter(found.values()), [{"metrics": {}}])[0]["metrics"] if not name.endswith("loss")]
-    by_metric = {
-        name: estimates({model: [result["metrics"][name] for result in several] for model, several in found.items()})
-        for name in names
+    every = {model: [r["metrics"] for r in finished(settings, results, model)] for model in settings.models}
+    return {
+        model: {name: estimate([m[name] for m in seeds]) for name in seeds[0] if not name.endswith("loss")}
+        for model, seeds in every.items()
+        if seeds
     }
-    return {model: {name: by_metric[name][model] for name in names} for model in found}
 
 
 def table(settings: StudySettings, results: Path) -> str:
@@ -198,9 +199,15 @@ def _bracketed(number: Any) -> str:
 
 
 def finished(settings: StudySettings, results: Path, model: str) -> Iterator[dict[str, Any]]:
-    """The results of a model, in the order of the seeds."""
-    paths = (_result_path(results, model, seed) for seed in settings.seeds)
-    return (read_json(path) for path in paths if path.exists())
+    """The results of a model, in the order of the seeds; those of other settings do not belong into the same table."""
+    for seed in settings.seeds:
+        path = _result_path(results, model, seed)
+        if path.exists():
+            result = read_json(path)
+            for name, value in _settings_asked(settings, model, seed).items():
+                if result["asked"][name] != value:
+                    raise ProvenformerError(f"{path} is from other settings ({name}); move it away")
+            yield result
 
 
 def _result_path(results: Path, model: str, seed: int) -> Path:
@@ -209,14 +216,19 @@ def _result_path(results: Path, model: str, seed: int) -> Path:
 
 def _asked(settings: StudySettings, model: str, seed: int, data: StudyData) -> dict[str, Any]:
     """What a result depends on, as JSON gives it back."""
+    return _settings_asked(settings, model, seed) | {
+        "files": {task: [file_fingerprint(path) for path in data.tasks[task]] for task in settings.finetune},
+        "data": data_fingerprint(data.train),
+        "valid": data_fingerprint(data.valid),
+    }
+
+
+def _settings_asked(settings: StudySettings, model: str, seed: int) -> dict[str, Any]:
     return {
         "pretrain": asdict(settings.pretraining(model, seed, settings.learning_rates[0])),
         "learning_rates": list(settings.learning_rates),
         "tuning_steps": settings.tuning_steps,
         "finetune": {task: asdict(settings.finetuning(task, seed)) for task in settings.finetune},
-        "files": {task: [file_fingerprint(path) for path in data.tasks[task]] for task in settings.finetune},
-        "data": data_fingerprint(data.train),
-        "valid": data_fingerprint(data.valid),
     }
 
 

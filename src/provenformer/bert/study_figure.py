@@ -1,5 +1,6 @@
 """The figures of a study, from its results alone: Figure 1 with confidence intervals, and the learning curves."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ from provenformer.errors import ProvenformerError
 
 
 def draw(settings: StudySettings, results: Path, path: Path) -> None:
-    """A panel for each metric, a point with its interval for each model; the first model's level is a dashed line."""
+    """A panel for each metric; for each model its seeds, their mean with its interval, and the paper's number.
+
+    The first model's level is a dashed line. One seed has no interval.
+    """
     estimates = summary(settings, results)
     if not estimates:
         raise ProvenformerError(f"{results} holds no result of this study; run it first")
@@ -18,12 +22,24 @@ def draw(settings: StudySettings, results: Path, path: Path) -> None:
     for axes, metric in zip(figure.subplots(1, len(metrics), squeeze=False)[0], metrics, strict=True):
         found = [estimates[model][metric] for model in models]
         means = [100 * value.mean for value in found]
-        errors = [100 * (value.half_width or 0.0) for value in found]
-        axes.errorbar(range(len(models)), means, yerr=errors, fmt="o-", capsize=3)
+        errors = [math.nan if value.half_width is None else 100 * value.half_width for value in found]
+        seeds = [
+            (at, 100 * r["metrics"][metric]) for at, m in enumerate(models) for r in finished(settings, results, m)
+        ]
+        paper = [settings.paper.get(model, {}).get(metric, math.nan) for model in models]
+        axes.errorbar(range(len(models)), means, yerr=errors, fmt="_", markersize=12, capsize=3, label="mean, 95 %")
+        axes.plot(*zip(*seeds, strict=True), "o", color="C0", markersize=4, alpha=0.7, label="a seed")
+        if not all(math.isnan(number) for number in paper):
+            axes.plot(range(len(models)), paper, "D", markerfacecolor="none", color="C1", label="paper (BERT_BASE)")
         axes.axhline(means[0], linestyle="--", linewidth=0.8, color="grey")
+        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
         axes.set_xticks(range(len(models)), models, rotation=45, ha="right")
         axes.set_title(metric.replace("_", " "))
         axes.set_ylabel("%")
+    handles = {
+        label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle(settings.title)
     _save(figure, path, settings)
 
