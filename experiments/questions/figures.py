@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from provenformer.report.style import BLUE, FAINT, GREEN, ORANGE, PURPLE, RED, new_figure, plain_numbers, styled
 
@@ -87,8 +88,9 @@ def training(data: dict[str, Any]) -> Figure:
         axes.plot(sizes, [r["error"] for r in rows], "D-", color=ORANGE, markersize=4.5, label="constructed, measured")
         axes.plot(sizes, [r["certified"] for r in rows], "_", color=RED, markersize=10, label="constructed, certified")
         axes.set(xscale="log", yscale="log", title=task["task"], xlabel="parameters")
-        plain_numbers(axes, "x")
+        plain_numbers(axes, "x", lambda size: f"{size:g}" if size < 1000 else f"{size / 1000:g}k")
         plain_numbers(axes, "y")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     panels[0].set_ylabel("d_2")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=2)

@@ -170,6 +170,8 @@ def test_a_tolerance_is_met_and_its_plan_predicted(client: TestClient) -> None:
         ({"cells": True}, "cells", "whole number"),
         ({"cells": "9" * 400}, "cells", "whole number"),
         ({"cells": "\u0665"}, "cells", "whole number"),
+        ({"by": "tolerance", "tolerance": "1" * 41 + "x"}, "tolerance", "is a number"),
+        ({"by": "tolerance", "tolerance": "1e10"}, "tolerance", "is outside"),
         ({"seq_len": "1"}, "seq_len", "from 2"),
         ({"token_dim": "0"}, "token_dim", "from 1"),
         ({"token_dim": None}, "token_dim", "whole number"),

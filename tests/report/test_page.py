@@ -139,13 +139,6 @@ def test_the_page_of_the_default_network_is_small(tmp_path: Path) -> None:
     assert (tmp_path / "page.html").stat().st_size < 3e6
 
 
-def test_the_page_about_reports_runs() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    assert len(blocks) == 2
-    exec(compile("\n".join(blocks), "report.md", "exec"), {})
-
-
 class TestCommand:
     @pytest.fixture
     def run(
@@ -179,7 +172,10 @@ class TestCommand:
             (["{net}", "-o", "{file}/page.html"], "cannot be written"),
             (["{net}", "-o", "{net}"], "is a folder"),
             (["{net}", "-o", "{page}", "--figures", "{file}"], "cannot be written"),
-            (["{net}", "-o", "{page}", "--format", "gif"], "unknown format 'gif'"),
+            (["{net}", "-o", "{page}", "--figures", "{none}", "--format", "gif"], "unknown format 'gif'"),
+            (["{net}", "-o", "{page}", "--format", "pdf"], "give their folder with --figures"),
+            (["{net}", "-o", "{page}", "--input", "{two}"], "follows one sequence and got 2"),
+            (["{net}", "-o", "{page}", "--input", "{words}"], "cannot read sequences"),
             (["{net}", "-o", "{page}", "--input", "{file}"], "cannot read sequences"),
         ],
     )
@@ -188,12 +184,17 @@ class TestCommand:
     ) -> None:
         made("data").save(tmp_path / "net")
         (tmp_path / "file").write_text("not a folder")
+        shape = made("data").inputs.shape[1:]
+        np.save(tmp_path / "two.npy", np.zeros((2, *shape)))
+        np.save(tmp_path / "words.npy", np.full(shape, "word"))
         before = sorted(p.name for p in tmp_path.rglob("*"))
         places = {
             "none": tmp_path / "none",
             "net": tmp_path / "net",
             "page": tmp_path / "page.html",
             "file": tmp_path / "file",
+            "two": tmp_path / "two.npy",
+            "words": tmp_path / "words.npy",
         }
         code, said = run(*(word.format(**places) for word in arguments))
         assert code == 2

@@ -23,14 +23,14 @@ from examples import blocks, run_python  # noqa: E402
 from provenformer import cli  # noqa: E402
 
 HERE = [
-    "export.md", "findings.md", "index.md", "memorise.md", "own-function.md", "questions.md", "quickstart.md",
+    "explorer.md", "export.md", "findings.md", "index.md", "memorise.md", "own-function.md", "questions.md", "quickstart.md",
+    "report.md",
     "reproduce.md", "study.md",
 ]  # fmt: skip
 ELSEWHERE = {
     "certificates.md": "tests/certified/test_pages.py",
     "numerics.md": "tests/certified/test_pages.py",
     "sum.md": "tests/certified/test_pages.py",
-    "report.md": "tests/report/test_page.py",
     "paper.md": "tests/core/test_docs.py",
     "targets.md": "tests/core/test_docs.py",
     "width.md": "tests/core/test_docs.py",

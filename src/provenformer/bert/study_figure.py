@@ -18,8 +18,11 @@ def draw(settings: StudySettings, results: Path, path: Path) -> None:
     if not estimates:
         raise ProvenformerError(f"{results} holds no result of this study; run it first")
     models, metrics = list(estimates), list(next(iter(estimates.values())))
-    figure = _figure(3.2 * len(metrics), 3)
-    for axes, metric in zip(figure.subplots(1, len(metrics), squeeze=False)[0], metrics, strict=True):
+    columns = min(3, len(metrics))
+    rows = math.ceil(len(metrics) / columns)
+    figure = _figure(3.2 * columns, 2.8 * rows + 0.4)
+    for place, metric in enumerate(metrics, start=1):
+        axes = figure.add_subplot(rows, columns, place)
         found = [estimates[model][metric] for model in models]
         means = [100 * value.mean for value in found]
         errors = [math.nan if value.half_width is None else 100 * value.half_width for value in found]
