@@ -83,7 +83,7 @@ def test_a_stopped_run_goes_on_and_other_data_is_refused(tmp_path: Path) -> None
     named = [Path(f"hf:{source},column=body")]
     prepare(named, data, SMALL)
     whole = {path.name: path.read_bytes() for path in data.iterdir()}
-    (data / "manifest.json").unlink()
+    (data / "manifest.json").rename(data / "unfinished.json")
     (data / "shard-00001.npy").unlink()
     kept = (data / "shard-00000.npy").stat().st_mtime_ns
     prepare(named, data, SMALL)
