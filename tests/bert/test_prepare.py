@@ -104,6 +104,43 @@ def test_other_settings_do_not_mix(tmp_path: Path) -> None:
         prepare([tmp_path / "text"], data, PrepareSettings(seq_len=64, vocabulary_size=300))
 
 
+def test_other_text_of_the_same_size_is_refused(tmp_path: Path) -> None:
+    data = prepared(tmp_path)
+    text = tmp_path / "text/people.txt"
+    text.write_text(text.read_text().replace("a", "e", 1))
+    with pytest.raises(ProvenformerError, match="begun with other settings or files"):
+        prepare([tmp_path / "text"], data, SMALL)
+
+
+def test_older_folders_know_text_by_its_size(tmp_path: Path) -> None:
+    data = prepared(tmp_path)
+    whole = contents(data)
+    plan = json.loads(whole["prepare.json"])
+    files = sorted((tmp_path / "text").iterdir())
+    plan["files"] = [[file.name, file.stat().st_size] for file in files]
+    (data / "prepare.json").write_text(json.dumps(plan))
+    older = contents(data)
+    prepare([tmp_path / "text"], data, SMALL)
+    assert contents(data) == older
+    (data / "manifest.json").unlink()  # stopped: nothing is on record, so all of it is made from the text of now
+    prepare([tmp_path / "text"], data, SMALL)
+    assert contents(data) == whole
+    (data / "prepare.json").write_text(json.dumps(plan))
+    with files[0].open("a") as file:
+        file.write("More.\n")
+    with pytest.raises(ProvenformerError, match="begun with other settings or files"):
+        prepare([tmp_path / "text"], data, SMALL)
+
+
+def test_tables_in_a_folder_of_text_are_not_left_out_silently(tmp_path: Path) -> None:
+    write_sample(tmp_path)
+    for name in ("a.jsonl", "b.parquet", "c.jsonl.gz", "d.arrow"):
+        (tmp_path / "text" / name).touch()
+    message = r"text: tables below a folder of text are not read \(a.jsonl, b.parquet, c.jsonl.gz, ...\); name its text"
+    with pytest.raises(ProvenformerError, match=message):
+        prepare([tmp_path / "text"], tmp_path / "data", SMALL)
+
+
 def test_a_damaged_shard_is_told_and_made_again(tmp_path: Path) -> None:
     data = prepared(tmp_path)
     whole = contents(data)
@@ -200,8 +237,12 @@ def test_text_without_documents(tmp_path: Path, text: str, message: str) -> None
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("a.txt.gz", gzip.compress(b"A b.\n\nC d.\n" * 99, mtime=0)[:-20]), ("a.txt", b"\xff\xfe\xfa")],
-    ids=["truncated", "not UTF-8"],
+    [
+        ("a.txt.gz", gzip.compress(b"A b.\n\nC d.\n" * 99, mtime=0)[:-20]),
+        ("a.txt.gz", gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20),
+        ("a.txt", b"\xff\xfe\xfa"),
+    ],
+    ids=["truncated", "damaged", "not UTF-8"],
 )
 def test_unreadable_text(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)

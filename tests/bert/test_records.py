@@ -104,6 +104,13 @@ def test_records_are_streamed(tmp_path: Path) -> None:
         list(documents)
 
 
+def test_a_column_that_is_not_text(tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"text": "One. Two."}\n{"text": null}\n{"text": 3}\n')
+    with pytest.raises(ProvenformerError, match=r"record 3: 'text' is of type int, not text; add ,column=NAME to hf:"):
+        list(find_sources([source])[0].documents())
+
+
 def test_mnli_and_squad_in_every_form(tmp_path: Path) -> None:
     for folder, table in (("mnli", mnli()), ("squad", squad())):
         (tmp_path / folder).mkdir()

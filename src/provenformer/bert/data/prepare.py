@@ -135,10 +135,12 @@ def _claim(output: Path, sources: list[Source], settings: PrepareSettings, vocab
         "files": [[source.name, source.mark] for source in sources],
         "vocabulary": hashlib.sha256(vocabulary_file.read_bytes()).hexdigest() if vocabulary_file else "trained",
     }
+    by_size = asked | {"files": [[source.name, source.old_mark] for source in sources]}
     plan = output / "prepare.json"
-    if plan.exists() and read_json(plan) != asked:
+    if plan.exists() and read_json(plan) not in (asked, by_size):
         raise ProvenformerError(f"{output} was begun with other settings or files; choose another folder or remove it")
-    write_json(plan, asked)
+    if not (output / "manifest.json").exists():  # else it is not known that the data came from these very files
+        write_json(plan, asked)
 
 
 def _vocabulary(
