@@ -4,6 +4,8 @@ import errno
 import gzip
 import json
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from provenformer.bert.cli import app
+from provenformer.bert.data import prepare as preparing
 from provenformer.bert.data.documents import chunks, read_documents
 from provenformer.bert.data.examples import Examples
 from provenformer.bert.data.pairs import make_pairs
@@ -39,21 +42,103 @@ def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
     assert len([name for name in one if name.startswith("shard")]) > 2
 
 
-def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    data = prepared(tmp_path)
-    whole = contents(data)
-    (data / "manifest.json").unlink()
-    (data / "shard-00001.npy").unlink()
-    kept = (data / "shard-00000.npy").stat().st_mtime_ns
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[str, bytes]]:
+    """A run that stopped before its third shard, and what a whole run writes."""
+    whole = contents(prepared(tmp_path))
+    original = preparing._write_shard
+
+    def interrupted(*arguments: Any) -> None:
+        if arguments[-1] == 2:
+            raise KeyboardInterrupt
+        original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preparing, "_write_shard", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prepare([tmp_path / "text"], tmp_path / "stopped", SMALL)
+    return tmp_path / "stopped", whole
+
+
+def times(folder: Path) -> list[int]:
+    """When the vocabulary and the first two shards were written."""
+    return [(folder / name).stat().st_mtime_ns for name in ("vocab.txt", "shard-00000.npy", "shard-00001.npy")]
+
+
+def test_a_stopped_run_goes_on_where_it_was(stopped: tuple[Path, dict[str, bytes]], tmp_path: Path) -> None:
+    data, whole = stopped
+    with pytest.raises(ProvenformerError, match="holds no complete data"):
+        Examples(data)
+    before = times(data)
     prepare([tmp_path / "text"], data, SMALL)
     assert contents(data) == whole
-    assert (data / "shard-00000.npy").stat().st_mtime_ns == kept
+    assert times(data) == before
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[:-9], lambda content: content[:-1] + b"\7"], ids=["truncated", "one byte"]
+)
+@pytest.mark.parametrize("name", ["shard-00000.npy", "vocab.txt"])
+def test_what_was_damaged_while_it_stood_still_is_made_again(
+    stopped: tuple[Path, dict[str, bytes]], tmp_path: Path, name: str, damage: Callable[[bytes], bytes]
+) -> None:
+    data, whole = stopped
+    (data / name).write_bytes(damage((data / name).read_bytes()))
+    before = times(data)
+    prepare([tmp_path / "text"], data, SMALL)
+    assert contents(data) == whole
+    assert times(data)[2] == before[2]
+
+
+def test_shards_that_nothing_vouches_for_are_made_again(stopped: tuple[Path, dict[str, bytes]], tmp_path: Path) -> None:
+    data, whole = stopped
+    (data / "unfinished.json").unlink()
+    (data / "shard-00000.npy").write_bytes(b"not a shard")
+    prepare([tmp_path / "text"], data, SMALL)
+    assert contents(data) == whole
 
 
 def test_other_settings_do_not_mix(tmp_path: Path) -> None:
     data = prepared(tmp_path)
     with pytest.raises(ProvenformerError, match="begun with other settings"):
         prepare([tmp_path / "text"], data, PrepareSettings(seq_len=64, vocabulary_size=300))
+
+
+def test_other_text_of_the_same_size_is_refused(tmp_path: Path) -> None:
+    data = prepared(tmp_path)
+    text = tmp_path / "text/people.txt"
+    text.write_text(text.read_text().replace("a", "e", 1))
+    with pytest.raises(ProvenformerError, match="begun with other settings or files"):
+        prepare([tmp_path / "text"], data, SMALL)
+
+
+def test_older_folders_know_text_by_its_size(tmp_path: Path) -> None:
+    data = prepared(tmp_path)
+    whole = contents(data)
+    plan = json.loads(whole["prepare.json"])
+    files = sorted((tmp_path / "text").iterdir())
+    plan["files"] = [[file.name, file.stat().st_size] for file in files]
+    (data / "prepare.json").write_text(json.dumps(plan))
+    older = contents(data)
+    prepare([tmp_path / "text"], data, SMALL)
+    assert contents(data) == older
+    (data / "manifest.json").unlink()  # stopped: nothing is on record, so all of it is made from the text of now
+    prepare([tmp_path / "text"], data, SMALL)
+    assert contents(data) == whole
+    (data / "prepare.json").write_text(json.dumps(plan))
+    with files[0].open("a") as file:
+        file.write("More.\n")
+    with pytest.raises(ProvenformerError, match="begun with other settings or files"):
+        prepare([tmp_path / "text"], data, SMALL)
+
+
+def test_tables_in_a_folder_of_text_are_not_left_out_silently(tmp_path: Path) -> None:
+    write_sample(tmp_path)
+    for name in ("a.jsonl", "b.parquet", "c.jsonl.gz", "d.arrow"):
+        (tmp_path / "text" / name).touch()
+    message = r"text: tables below a folder of text are not read \(a.jsonl, b.parquet, c.jsonl.gz, ...\); name its text"
+    with pytest.raises(ProvenformerError, match=message):
+        prepare([tmp_path / "text"], tmp_path / "data", SMALL)
 
 
 def test_a_damaged_shard_is_told_and_made_again(tmp_path: Path) -> None:
@@ -70,12 +155,58 @@ def test_a_damaged_shard_is_told_and_made_again(tmp_path: Path) -> None:
     assert contents(data) == whole
 
 
-def test_another_vocabulary_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", [False, True], ids=["trained", "given"])
+@pytest.mark.parametrize("text", ["extra\n", None], ids=["longer", "not a vocabulary"])
+def test_another_vocabulary_is_told_and_restored(tmp_path: Path, given: bool, text: str | None) -> None:
     data = prepared(tmp_path)
-    with (data / "vocab.txt").open("a") as file:
-        file.write("extra\n")
-    with pytest.raises(ProvenformerError, match="not the one the data was made with"):
+    file = tmp_path / "given.txt" if given else None
+    if file:
+        shutil.copy(data / "vocab.txt", file)
+        data = tmp_path / "other"
+        prepare([tmp_path / "valid"], data, SMALL, file)
+    whole = contents(data)
+    (data / "vocab.txt").write_text((data / "vocab.txt").read_text() + text if text else "")
+    with pytest.raises(ProvenformerError, match="not the one the data was made with" if text else "lacks"):
         Examples(data)
+    prepare([tmp_path / "valid" if given else tmp_path / "text"], data, SMALL, file)
+    assert contents(data) == whole
+
+
+def test_a_vocabulary_that_cannot_be_restored_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = prepared(tmp_path)
+    (data / "vocab.txt").write_text("[PAD]\n")
+    before = contents(data)
+    # As another version of the trainer might.
+    monkeypatch.setattr(preparing, "train_vocabulary", lambda *_: Vocabulary([*SPECIAL, "a", "##a"]))
+    with pytest.raises(ProvenformerError, match=r"cannot be restored; remove the folder and prepare the data again$"):
+        prepare([tmp_path / "text"], data, SMALL)
+    assert contents(data) == before
+
+
+def test_a_manifest_that_no_longer_comes_out_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = prepared(tmp_path)
+    manifest = (data / "manifest.json").read_bytes()
+    (data / "shard-00000.npy").unlink()
+    monkeypatch.setattr(preparing, "make_pairs", lambda *rest: list(make_pairs(*rest))[1:])
+    with pytest.raises(ProvenformerError, match=r"no longer comes out as its manifest.json says; remove the folder"):
+        prepare([tmp_path / "text"], data, SMALL)
+    assert (data / "manifest.json").read_bytes() == manifest
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"format": 2}'])
+def test_another_format_is_told(tmp_path: Path, content: str) -> None:
+    data = prepared(tmp_path)
+    (data / "manifest.json").write_text(content)
+    for use in (lambda: Examples(data), lambda: prepare([tmp_path / "text"], data, SMALL)):
+        with pytest.raises(ProvenformerError, match=r"has format (None|2), not 1; remove the folder"):
+            use()
+
+
+def test_a_missing_vocabulary_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    write_sample(tmp_path)
+    with pytest.raises(ProvenformerError, match=r"none.txt is not a vocabulary .*No such file"):
+        prepare([tmp_path / "text"], tmp_path / "data", SMALL, tmp_path / "none.txt")
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +237,12 @@ def test_text_without_documents(tmp_path: Path, text: str, message: str) -> None
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("a.txt.gz", gzip.compress(b"A b.\n\nC d.\n" * 99, mtime=0)[:-20]), ("a.txt", b"\xff\xfe\xfa")],
-    ids=["truncated", "not UTF-8"],
+    [
+        ("a.txt.gz", gzip.compress(b"A b.\n\nC d.\n" * 99, mtime=0)[:-20]),
+        ("a.txt.gz", gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20),
+        ("a.txt", b"\xff\xfe\xfa"),
+    ],
+    ids=["truncated", "damaged", "not UTF-8"],
 )
 def test_unreadable_text(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)

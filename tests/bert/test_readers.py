@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,9 @@ def test_mnli_formats_agree(tmp_path: Path) -> None:
         ('{"premise": "a", "hypothesis": "b", "label": "maybe"}\n', "line 1: unknown label 'maybe'"),
         ('{"premise": "a", "label": 0}\n', "no field hypothesis or sentence2"),
         ('{"premise": "a"', "line 1 is not JSON"),
+        ('\n["a", "b", 0]\n', r'line 2 is no JSON object but \["a", "b", 0\]'),
+        ('{"premise": 1, "hypothesis": "b", "label": 0}\n', "line 1: premise is of type int, not text"),
+        ('{"premise": "a", "hypothesis": null, "label": 0}\n', "line 1: hypothesis is of type NoneType, not text"),
         ("", "holds no labelled pair"),
     ],
 )
@@ -83,6 +87,37 @@ def test_squad(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text('{"data": [{}]}')
     with pytest.raises(ProvenformerError, match="not a SQuAD"):
         read_squad(tmp_path / "c.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"data": []}, "holds no question; give a file with at least one"),
+        ({"data": [{"paragraphs": []}]}, "holds no question"),
+        ([], "is not a SQuAD v1.1 file"),
+        ({"data": [{"paragraphs": [{"context": ["a"], "qas": [{"id": "q", "question": "a"}]}]}]}, "q or its context"),
+        ({"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "q", "question": 1}]}]}]}, "q or its context"),
+    ],
+)
+def test_bad_squad(tmp_path: Path, content: Any, message: str) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    with pytest.raises(ProvenformerError, match=message):
+        read_squad(tmp_path / "a.json")
+
+
+def test_bad_squad_records(tmp_path: Path) -> None:
+    record = {"id": "q", "question": "Who?", "context": "Anna."}
+    for answers in ("Anna", {"answer_start": [0, 0], "text": ["Anna"]}):
+        (tmp_path / "a.jsonl").write_text(json.dumps(record | {"answers": answers}))
+        with pytest.raises(ProvenformerError, match=r"is not a SQuAD v1.1 file \((Type|Value)Error"):
+            read_squad(Path(f"hf:{tmp_path}/a.jsonl"))
+
+
+@pytest.mark.parametrize("read", [read_mnli, read_squad])
+def test_a_damaged_gz(tmp_path: Path, read: Callable[[Path], Any]) -> None:
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b"")[:10] + b"\xff" * 20)
+    with pytest.raises(ProvenformerError, match="Error -3 while decompressing"):
+        read(tmp_path / "a.json.gz")
 
 
 def test_windows_cover_the_context_and_spans_come_back() -> None:

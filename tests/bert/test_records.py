@@ -83,7 +83,7 @@ def test_a_stopped_run_goes_on_and_other_data_is_refused(tmp_path: Path) -> None
     named = [Path(f"hf:{source},column=body")]
     prepare(named, data, SMALL)
     whole = {path.name: path.read_bytes() for path in data.iterdir()}
-    (data / "manifest.json").unlink()
+    (data / "manifest.json").rename(data / "unfinished.json")
     (data / "shard-00001.npy").unlink()
     kept = (data / "shard-00000.npy").stat().st_mtime_ns
     prepare(named, data, SMALL)
@@ -102,6 +102,13 @@ def test_records_are_streamed(tmp_path: Path) -> None:
     assert next(documents) == ["One.", "Two."]
     with pytest.raises(ProvenformerError, match="line 4 is not JSON"):
         list(documents)
+
+
+def test_a_column_that_is_not_text(tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"text": "One. Two."}\n{"text": null}\n{"text": 3}\n')
+    with pytest.raises(ProvenformerError, match=r"record 3: 'text' is of type int, not text; add ,column=NAME to hf:"):
+        list(find_sources([source])[0].documents())
 
 
 def test_mnli_and_squad_in_every_form(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -17,7 +18,7 @@ def text_files(sources: Iterable[Path]) -> list[Path]:
     for source in sources:
         if not source.exists():
             raise ProvenformerError(f"{source} does not exist; name a text file or a folder of .txt or .txt.gz files")
-        below = [p for p in sorted(source.rglob("*")) if p.name.endswith((".txt", ".txt.gz"))]
+        below = [p for p in sorted(source.rglob("*")) if p.name.endswith((".txt", ".txt.gz")) and p.is_file()]
         found += below if source.is_dir() else [source]
     if not found:
         raise ProvenformerError("no .txt or .txt.gz file among the sources; name at least one file or folder of them")
@@ -35,7 +36,7 @@ def read_lines(path: Path) -> Iterator[str]:
         with open_text(path) as file:
             for line in file:
                 yield line.strip()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise ProvenformerError(f"{path} cannot be read as UTF-8 text ({error}); fetch or convert it again") from None
 
 
@@ -44,9 +45,12 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(read_lines(path), 1):
         if line:
             try:
-                yield number, json.loads(line)
+                record = json.loads(line)
             except ValueError as error:
                 raise ProvenformerError(f"{path}, line {number} is not JSON ({error}); correct it") from None
+            if not isinstance(record, dict):
+                raise ProvenformerError(f"{path}, line {number} is no JSON object but {line:.40}; correct it")
+            yield number, record
 
 
 def read_documents(paths: Iterable[Path]) -> Iterator[Document]:

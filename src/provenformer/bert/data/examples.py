@@ -11,9 +11,8 @@ from torch import Tensor
 
 from provenformer.bert.data.masking import Masking
 from provenformer.bert.data.order import rows_of_step, uniform_draws
-from provenformer.bert.data.prepare import FORMAT, HEADER, checksum
+from provenformer.bert.data.prepare import HEADER, checksum, read_manifest
 from provenformer.bert.data.vocabulary import Vocabulary
-from provenformer.bert.settings import read_json
 from provenformer.errors import ProvenformerError
 
 Batch = dict[str, Tensor]
@@ -27,13 +26,12 @@ class Examples:
         path = folder / "manifest.json"
         if not path.exists():
             raise ProvenformerError(f"{folder} holds no complete data; run `provenformer bert prepare` into it")
-        manifest = read_json(path)
-        if manifest.get("format") != FORMAT:
-            raise ProvenformerError(f"{path} has format {manifest.get('format')}, not {FORMAT}; prepare the data again")
+        manifest = read_manifest(path)
         self.seq_len: int = manifest["seq_len"]
         self.vocabulary = Vocabulary.load(folder / "vocab.txt", manifest["lowercase"])
         if self.vocabulary.fingerprint != manifest["vocabulary"]["fingerprint"]:
-            raise ProvenformerError(f"{folder / 'vocab.txt'} is not the one the data was made with; prepare it again")
+            remedy = "run the same `provenformer bert prepare` again, which restores it"
+            raise ProvenformerError(f"{folder / 'vocab.txt'} is not the one the data was made with; {remedy}")
         self._shards = [_open_shard(folder, shard) for shard in manifest["shards"]]
         self._ends = np.cumsum([len(shard) for shard in self._shards])
 

@@ -40,7 +40,7 @@ def read_mnli(path: Path) -> list[SentencePair]:
         if label not in LABELS and label not in range(len(LABELS)):
             raise ProvenformerError(f"{where}: unknown label {label!r}; it must be one of {', '.join(LABELS)}")
         index = LABELS.index(label) if isinstance(label, str) else int(label)
-        pairs.append(SentencePair(_field(record, PREMISE, where), _field(record, HYPOTHESIS, where), index))
+        pairs.append(SentencePair(_text(record, PREMISE, where), _text(record, HYPOTHESIS, where), index))
     if not pairs:
         raise ProvenformerError(f"{path} holds no labelled pair; give a file with at least one")
     return pairs
@@ -70,3 +70,10 @@ def _field(record: dict[str, Any], names: tuple[str, str], where: str) -> Any:
         if name in record:
             return record[name]
     raise ProvenformerError(f"{where}: no field {names[0]} or {names[1]}, it has {', '.join(record)}; add it")
+
+
+def _text(record: dict[str, Any], names: tuple[str, str], where: str) -> str:
+    text = _field(record, names, where)
+    if not isinstance(text, str):
+        raise ProvenformerError(f"{where}: {names[0]} is of type {type(text).__name__}, not text; correct it")
+    return text

@@ -5,6 +5,8 @@ A folder of prepared data holds
     vocab.txt          the WordPieces
     shard-00000.npy    (examples, HEADER + seq_len) uint16, or uint32 for vocabularies beyond 65,536 entries
     manifest.json      rows and checksum of each shard, totals; written last, so its presence means complete
+    unfinished.json    the manifest so far, until then
+A restart keeps what is as one of the last two says, and makes the rest again.
 A row is [foreign, first, length] and then the ids: whether the second segment is from another document, how many
 positions the first segment has with its [CLS] and [SEP], how many positions are not padding.
 """
@@ -12,6 +14,7 @@ positions the first segment has with its [CLS] and [SEP], how many positions are
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,7 @@ from provenformer.errors import ProvenformerError
 HEADER = 3  # foreign, first, length
 SHORTEST = 8  # positions: the three special tokens and a few words
 FORMAT = 1
+REMOVE = "remove the folder and prepare the data again"
 
 
 @dataclass(frozen=True)
@@ -55,33 +59,52 @@ def prepare(
     if settings.seq_len < SHORTEST:
         raise ProvenformerError(f"seq_len={settings.seq_len} is below {SHORTEST}; use at least {SHORTEST} positions")
     found = find_sources(sources)
+    given = Vocabulary.load(vocabulary_file, settings.lowercase) if vocabulary_file else None
     _claim(output, found, settings, vocabulary_file)
-    vocabulary = _vocabulary(output, found, settings, vocabulary_file)
-    shards: list[dict[str, Any]] = []
-    # An interrupted run leaves whole shards and no manifest; with one, a shard damaged since is made again.
-    manifest_path = output / "manifest.json"
-    earlier = read_json(manifest_path)["shards"] if manifest_path.exists() else []
-    finished = {shard["file"]: shard["checksum"] for shard in earlier}
+    manifest_path, journal = output / "manifest.json", output / "unfinished.json"
+    complete = manifest_path.exists()
+    earlier = read_manifest(manifest_path if complete else journal) if complete or journal.exists() else None
+    vocabulary = _vocabulary(output, found, settings, given, earlier)
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "seq_len": settings.seq_len,
+        "lowercase": settings.lowercase,
+        "vocabulary": {"size": len(vocabulary), "fingerprint": vocabulary.fingerprint},
+        "examples": 0,
+        "shards": [],
+    }
+    if not earlier:
+        write_json(journal, manifest)
+    recorded = {shard["file"]: shard["checksum"] for shard in earlier["shards"]} if earlier else {}
     with Progress() as progress:
         known = all(source.size is not None for source in found)
         bar = progress.add_task("preparing", total=sum(source.size or 0 for source in found) if known else None)
         for index, chunk in enumerate(chunks(_counted(found, progress, bar), settings.shard_characters)):
             path = output / f"shard-{index:05d}.npy"
-            if not path.exists() or finished.get(path.name) not in (None, checksum(path)):
+            kept = path.exists() and checksum(path) == recorded.get(path.name)
+            if not kept:
                 _write_shard(path, chunk, vocabulary, settings, index)
-            rows = np.load(path, mmap_mode="r", allow_pickle=False)
-            shards.append({"file": path.name, "rows": len(rows), "checksum": checksum(path)})
+            rows = len(np.load(path, mmap_mode="r", allow_pickle=False))
+            manifest["shards"].append({"file": path.name, "rows": rows, "checksum": checksum(path)})
+            manifest["examples"] += rows
+            if not kept and not complete:
+                write_json(journal, manifest)
             progress.update(bar, description=f"{index + 1} shards")
-    manifest = {
-        "format": FORMAT,
-        "seq_len": settings.seq_len,
-        "lowercase": settings.lowercase,
-        "vocabulary": {"size": len(vocabulary), "fingerprint": vocabulary.fingerprint},
-        "examples": sum(shard["rows"] for shard in shards),
-        "shards": shards,
-    }
-    write_json(manifest_path, manifest)
+    if not complete:
+        write_json(manifest_path, manifest)
+    elif manifest != earlier:
+        raise ProvenformerError(f"{output} no longer comes out as its {manifest_path.name} says; {REMOVE}")
+    journal.unlink(missing_ok=True)
     return manifest
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """What a folder holds."""
+    manifest = read_json(path)
+    found = manifest.get("format") if isinstance(manifest, dict) else None
+    if found != FORMAT:
+        raise ProvenformerError(f"{path} has format {found}, not {FORMAT}; {REMOVE}")
+    return dict(manifest)
 
 
 def checksum(path: Path) -> int:
@@ -112,27 +135,37 @@ def _claim(output: Path, sources: list[Source], settings: PrepareSettings, vocab
         "files": [[source.name, source.mark] for source in sources],
         "vocabulary": hashlib.sha256(vocabulary_file.read_bytes()).hexdigest() if vocabulary_file else "trained",
     }
+    by_size = asked | {"files": [[source.name, source.old_mark] for source in sources]}
     plan = output / "prepare.json"
-    if plan.exists() and read_json(plan) != asked:
+    if plan.exists() and read_json(plan) not in (asked, by_size):
         raise ProvenformerError(f"{output} was begun with other settings or files; choose another folder or remove it")
-    write_json(plan, asked)
+    if not (output / "manifest.json").exists():  # else it is not known that the data came from these very files
+        write_json(plan, asked)
 
 
 def _vocabulary(
-    output: Path, sources: list[Source], settings: PrepareSettings, vocabulary_file: Path | None
+    output: Path,
+    sources: list[Source],
+    settings: PrepareSettings,
+    given: Vocabulary | None,
+    earlier: dict[str, Any] | None,
 ) -> Vocabulary:
+    """The vocabulary on record; if the file is not that one, or nothing is on record yet, it is made (again)."""
     path = output / "vocab.txt"
-    if not path.exists():
-        if vocabulary_file:
-            found = Vocabulary.load(vocabulary_file, settings.lowercase)
-        else:
-            found = train_vocabulary(
-                lambda: (sentence for source in sources for document in source.documents() for sentence in document),
-                settings.vocabulary_size,
-                settings.lowercase,
-            )
-        found.save(path)
-    return Vocabulary.load(path, settings.lowercase)
+    recorded = earlier["vocabulary"]["fingerprint"] if earlier else None
+    with suppress(ProvenformerError):  # damaged or missing
+        found = Vocabulary.load(path, settings.lowercase)
+        if found.fingerprint == recorded:
+            return found
+    made = given or train_vocabulary(
+        lambda: (sentence for source in sources for document in source.documents() for sentence in document),
+        settings.vocabulary_size,
+        settings.lowercase,
+    )
+    if recorded not in (None, made.fingerprint):
+        raise ProvenformerError(f"{path} is not the one the data was made with and cannot be restored; {REMOVE}")
+    made.save(path)
+    return made
 
 
 def _write_shard(

@@ -72,7 +72,7 @@ class Records:
         if self.path is None:
             content = [self.name, self._hub_revision()]
         else:
-            content = [part for file in _files(self.path) for part in (file.name, _digest(file))]
+            content = [part for file in _files(self.path) for part in (file.name, digest(file))]
         asked = [self.config, self.split, self.column, content]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
@@ -97,11 +97,15 @@ class Records:
     def texts(self) -> Iterator[str]:
         """The text column of every record."""
         name = self.column or "text"
-        for record in self.read():
+        remedy = f"add ,column=NAME to {PREFIX}{self.name}"
+        for number, record in enumerate(self.read(), 1):
             if name not in record:
-                remedy = f"add ,column=NAME to {PREFIX}{self.name}"
                 raise ProvenformerError(f"{self.name} has no column {name!r}, it has {', '.join(record)}; {remedy}")
-            yield record[name] or ""
+            text = record[name]
+            if not isinstance(text, str | None):
+                kind = type(text).__name__
+                raise ProvenformerError(f"{self.name}, record {number}: {name!r} is of type {kind}, not text; {remedy}")
+            yield text or ""
 
     def _load(self) -> Any:
         """All splits, or the only one; no record is read yet."""
@@ -175,6 +179,10 @@ def _files(path: Path) -> list[Path]:
     return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
 
 
-def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+def digest(file: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    try:
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as error:
+        raise ProvenformerError(f"{file} cannot be read ({error.strerror}); check the path") from None

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from provenformer.bert.data.documents import Document, read_documents, text_files
-from provenformer.bert.data.records import JSON_LINES, Records, is_table
+from provenformer.bert.data.records import JSON_LINES, TABLES, Records, digest, is_table
 from provenformer.bert.data.sentences import sentences
 from provenformer.errors import ProvenformerError
 
@@ -15,12 +15,14 @@ from provenformer.errors import ProvenformerError
 class Source:
     """A stream of documents that can be read again.
 
-    mark  what tells its content apart when a run goes on: the size of a text file, the fingerprint of records
-    size  in bytes, for the progress bar, if it is known
+    mark      what tells its content apart when a run goes on: a digest of a text file, the fingerprint of records
+    old_mark  what stands in its place in older folders: the size of a text file
+    size      in bytes, for the progress bar, if it is known
     """
 
     name: str
-    mark: int | str
+    mark: str
+    old_mark: int | str
     size: int | None
     documents: Callable[[], Iterator[Document]]
 
@@ -31,12 +33,23 @@ def find_sources(named: Iterable[Path]) -> list[Source]:
     for source in named:
         if is_table(source) or source.name.endswith(JSON_LINES):
             records = Records.parse(source)
-            found.append(Source(records.name, records.fingerprint(), records.size(), partial(_of_records, records)))
+            mark = records.fingerprint()
+            found.append(Source(records.name, mark, mark, records.size(), partial(_of_records, records)))
         else:
+            _refuse_tables_below(source)
             for path in text_files([source]):
-                size = path.stat().st_size
-                found.append(Source(path.name, size, size, partial(read_documents, [path])))
+                mark, size = digest(path), path.stat().st_size
+                found.append(Source(path.name, mark, size, size, partial(read_documents, [path])))
     return found
+
+
+def _refuse_tables_below(folder: Path) -> None:
+    """Only text is read below a folder; tables there would be left out without a word."""
+    tables = sorted(path.name for path in folder.rglob("*") if path.name.endswith((*TABLES, *JSON_LINES)))
+    if tables:
+        names = ", ".join(tables[:3]) + (", ..." if len(tables) > 3 else "")
+        remedy = f"name its text files and tables themselves, or hf:{folder} for its tables"
+        raise ProvenformerError(f"{folder}: tables below a folder of text are not read ({names}); {remedy}")
 
 
 def _of_records(records: Records) -> Iterator[Document]:

@@ -1,6 +1,7 @@
 """SQuAD v1.1: questions, the overlapping windows of their contexts, and spans of tokens as spans of characters."""
 
 import json
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -48,20 +49,31 @@ class QuestionWindows:
 
 def read_squad(path: Path) -> list[Question]:
     """The questions of an official JSON file, unpacked on the way if its name ends in .gz, or of a dataset's records."""
-    if is_table(path):
-        return [_from_record(record, path) for record in Records.parse(path).read()]
     try:
-        with open_text(path) as file:
-            content = json.load(file)
-        return [
-            _question(paragraph["context"], asked, path)
-            for article in content["data"]
-            for paragraph in article["paragraphs"]
-            for asked in paragraph["qas"]
-        ]
-    except (OSError, EOFError, KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        questions = _of_records(path) if is_table(path) else _of_file(path)
+    except ProvenformerError:
+        raise
+    except (OSError, EOFError, LookupError, TypeError, ValueError, zlib.error) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ProvenformerError(f"{path} is not a SQuAD v1.1 file ({reason}); give the official JSON") from None
+    if not questions:
+        raise ProvenformerError(f"{path} holds no question; give a file with at least one")
+    return questions
+
+
+def _of_file(path: Path) -> list[Question]:
+    with open_text(path) as file:
+        content = json.load(file)
+    return [
+        _question(paragraph["context"], asked, path)
+        for article in content["data"]
+        for paragraph in article["paragraphs"]
+        for asked in paragraph["qas"]
+    ]
+
+
+def _of_records(path: Path) -> list[Question]:
+    return [_from_record(record, path) for record in Records.parse(path).read()]
 
 
 def _from_record(record: Record, source: Path) -> Question:
@@ -74,7 +86,9 @@ def _from_record(record: Record, source: Path) -> Question:
     return _question(record["context"], asked, source)
 
 
-def _question(context: str, asked: dict[str, Any], path: Path) -> Question:
+def _question(context: Any, asked: dict[str, Any], path: Path) -> Question:
+    if not isinstance(context, str) or not isinstance(asked["question"], str):
+        raise ProvenformerError(f"{path}: question {asked['id']} or its context is not text; correct it")
     answers = tuple((answer["answer_start"], answer["text"]) for answer in asked["answers"])
     if not answers:
         raise ProvenformerError(f"{path}: question {asked['id']} has no answer; version 1.1 has one for each")
