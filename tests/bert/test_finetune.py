@@ -83,6 +83,10 @@ def test_errors(sample: Path, tmp_path: Path) -> None:
     files = sample / "mnli-train.jsonl", sample / "mnli-dev.jsonl"
     with pytest.raises(ProvenformerError, match="unknown task"):
         FinetuneSettings(task="cola")
+    with pytest.raises(ProvenformerError, match="seq_len=2 must be at least 5"):
+        FinetuneSettings(seq_len=2)
+    with pytest.raises(ProvenformerError, match="epochs=-1 must be above 0"):
+        FinetuneSettings(epochs=-1)
     with pytest.raises(ProvenformerError, match="above the model's 48 positions"):
         finetune(dataclasses.replace(settings, seq_len=64), sample / "run/model", *files, tmp_path / "a")
     with pytest.raises(ProvenformerError, match=r"no vocab\.txt"):

@@ -22,6 +22,7 @@ from tensorboardX.proto.event_pb2 import Event
 
 from provenformer.atomic import atomic_path
 from provenformer.bert.data.prepare import PrepareSettings, prepare
+from provenformer.bert.loop import NotFinite
 from provenformer.bert.metric_log import MetricLog, read_log
 from provenformer.bert.pretrain import PretrainSettings, evaluate_pretrained, model_config, pretrain
 from provenformer.bert.run_folder import load_vocabulary
@@ -187,8 +188,15 @@ def test_vocabularies_must_agree(sample: Path, tmp_path: Path) -> None:
 
 def test_a_loss_that_is_not_a_number_stops_the_run(sample: Path, tmp_path: Path) -> None:
     settings = settings_from(SETTINGS, tmp_path, learning_rate=1e30, clip_norm=1e30, warmup_steps=0)
-    with pytest.raises(ProvenformerError, match="lower learning_rate"):
+    with pytest.raises(NotFinite, match="lower learning_rate"):
         pretrain(settings, sample / "data", None, tmp_path / "run")
+
+
+def test_clip_norm_0_is_no_clipping(sample: Path, tmp_path: Path) -> None:
+    for name, norm in (("off", 0.0), ("high", 1e30), ("low", 0.1)):
+        settings = settings_from(SETTINGS, tmp_path, steps=3, clip_norm=norm)
+        pretrain(settings, sample / "data", None, tmp_path / name)
+    assert losses(tmp_path / "off") == losses(tmp_path / "high") != losses(tmp_path / "low")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +206,18 @@ def test_a_loss_that_is_not_a_number_stops_the_run(sample: Path, tmp_path: Path)
         ("steps = 'many'", "must be of type int"),
         ("steps = true", "must be of type int"),
         ("decay = 'cosine'", "unknown decay"),
-        ("batch_size = 0", "must be at least 1"),
+        ("batch_size = 0", "batch_size=0 must be at least 1; correct the settings"),
+        ("micro_batch = -1", "must be at least 0"),
+        ("seed = -1", "must be from 0 to"),
+        ("threads = -1", "must be at least 0"),
+        ("steps = 0", "must be at least 1"),
+        ("clip_norm = -1.0", "must be at least 0"),
+        ("learning_rate = -1.0", "must be above 0 and finite"),
+        ("learning_rate = nan", "must be above 0 and finite"),
+        ("weight_decay = inf", "must be at least 0 and finite"),
+        ("beta2 = 1.5", "beta2=1.5 must be at least 0 and below 1"),
+        ("masked_fraction = 1.5", "must be above 0 and at most 1"),
+        ("masked_fraction = -0.5", "must be above 0 and at most 1"),
         ("steps =", "not a TOML file"),
     ],
 )
