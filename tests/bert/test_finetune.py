@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 from provenformer.bert.cli import app
 from provenformer.bert.finetune import FinetuneSettings, finetune
+from provenformer.bert.run_folder import load_vocabulary
 from provenformer.errors import ProvenformerError
 
 
@@ -83,6 +85,10 @@ def test_errors(sample: Path, tmp_path: Path) -> None:
     files = sample / "mnli-train.jsonl", sample / "mnli-dev.jsonl"
     with pytest.raises(ProvenformerError, match="unknown task"):
         FinetuneSettings(task="cola")
+    with pytest.raises(ProvenformerError, match="seq_len=2 must be at least 5"):
+        FinetuneSettings(seq_len=2)
+    with pytest.raises(ProvenformerError, match="epochs=-1 must be above 0"):
+        FinetuneSettings(epochs=-1)
     with pytest.raises(ProvenformerError, match="above the model's 48 positions"):
         finetune(dataclasses.replace(settings, seq_len=64), sample / "run/model", *files, tmp_path / "a")
     with pytest.raises(ProvenformerError, match=r"no vocab\.txt"):
@@ -95,7 +101,27 @@ def test_errors(sample: Path, tmp_path: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-50])
     with pytest.raises(ProvenformerError, match="cannot be loaded"):
         finetune(settings, broken, *files, tmp_path / "c")
-    with (broken / "vocab.txt").open("a") as file:
+    (broken / "config.json").write_text((broken / "config.json").read_text()[:-50])
+    with pytest.raises(ProvenformerError, match="cannot be loaded"):
+        finetune(settings, broken, *files, tmp_path / "d")
+
+
+def test_the_vocabulary_must_be_the_models(sample: Path, tmp_path: Path) -> None:
+    settings = FinetuneSettings(seq_len=48)
+    files = sample / "mnli-train.jsonl", sample / "mnli-dev.jsonl"
+    model = tmp_path / "model"
+    shutil.copytree(sample / "run/model", model)
+    pieces = (model / "vocab.txt").read_text().splitlines()
+    (model / "vocab.txt").write_text("\n".join([*pieces[:-2], pieces[-1], pieces[-2]]) + "\n")
+    with pytest.raises(ProvenformerError, match=r"vocab\.txt is not the vocabulary of the model"):
+        finetune(settings, model, *files, tmp_path / "a")
+    # A model of others has no fingerprint, but it has a size.
+    (model / "tokenizer_config.json").unlink()
+    assert len(load_vocabulary(model)) == len(pieces)
+    with (model / "vocab.txt").open("a") as file:
         file.write("extra\n")
     with pytest.raises(ProvenformerError, match=r"WordPieces and its vocab\.txt"):
-        finetune(settings, broken, *files, tmp_path / "d")
+        finetune(settings, model, *files, tmp_path / "b")
+    assert not (tmp_path / "a").exists()
+    assert not (tmp_path / "b").exists()
+    assert AutoTokenizer.from_pretrained(sample / "run/model").convert_tokens_to_ids(pieces[-1]) == len(pieces) - 1

@@ -22,11 +22,13 @@ from tensorboardX.proto.event_pb2 import Event
 
 from provenformer.atomic import atomic_path
 from provenformer.bert.data.prepare import PrepareSettings, prepare
+from provenformer.bert.loop import NotFinite
 from provenformer.bert.metric_log import MetricLog, read_log
-from provenformer.bert.pretrain import PretrainSettings, evaluate_pretrained, model_config, pretrain
-from provenformer.bert.run_folder import load_vocabulary
+from provenformer.bert.pretrain import PretrainSettings, evaluate_pretrained, pretrain
+from provenformer.bert.processes import Processes
+from provenformer.bert.run_folder import RunFolder
 from provenformer.bert.sample import write_sample
-from provenformer.bert.settings import read_settings
+from provenformer.bert.settings import build_settings, read_settings
 from provenformer.errors import ProvenformerError
 
 SETTINGS = """
@@ -47,6 +49,7 @@ intermediate_size = 64
 """
 NO_DROPOUT = SETTINGS + "hidden_dropout_prob = 0.0\nattention_probs_dropout_prob = 0.0\n"
 BIN = Path(sys.executable).parent
+ALONE = Processes(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +100,8 @@ def test_killed_and_resumed_gives_the_same_bits(sample: Path, tmp_path: Path) ->
     while len(losses(killed)) < step:
         assert process.poll() is None
         time.sleep(0.002)
+    with pytest.raises(ProvenformerError, match="another process is training"), RunFolder(killed, {}, ALONE):
+        pass
     time.sleep(delay)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
@@ -164,10 +169,43 @@ def test_a_truncated_checkpoint_is_told_and_the_one_before_it_serves(sample: Pat
 def test_other_settings_do_not_resume(sample: Path, tmp_path: Path) -> None:
     settings = settings_from(SETTINGS, tmp_path, steps=1)
     pretrain(settings, sample / "data", None, tmp_path / "run")
-    with pytest.raises(ProvenformerError, match="another 'settings'"):
+    with pytest.raises(ProvenformerError, match=r"settings\.seed = 0, not 1; choose another"):
         pretrain(dataclasses.replace(settings, seed=1), sample / "data", None, tmp_path / "run")
-    with pytest.raises(ProvenformerError, match="another 'data'"):
+    wider = {**settings.model, "hidden_size": 64}
+    with pytest.raises(ProvenformerError, match=r"settings\.model\.hidden_size = 32, not 64"):
+        pretrain(dataclasses.replace(settings, model=wider), sample / "data", None, tmp_path / "run")
+    with pytest.raises(ProvenformerError, match=r"data = '.*', not '.*'"):
         pretrain(settings, sample / "held-out", None, tmp_path / "run")
+    with pytest.raises(ProvenformerError, match=r"valid = None, not '.*'"):
+        pretrain(settings, sample / "data", sample / "held-out", tmp_path / "run")
+
+
+def test_a_folder_belongs_to_one_process_at_a_time(sample: Path, tmp_path: Path) -> None:
+    settings = settings_from(SETTINGS, tmp_path, steps=1)
+    asked = settings, sample / "data", None, tmp_path / "run"
+    with RunFolder(tmp_path / "run", {"settings": 0}, ALONE), pytest.raises(ProvenformerError, match="wait for it or"):
+        pretrain(*asked)
+    with pytest.raises(ProvenformerError, match="settings = 0"):
+        pretrain(*asked)
+    (tmp_path / "run/run.json").unlink()
+    assert pretrain(*asked) == pretrain(*asked)  # each has let it go
+
+
+def test_two_processes_leave_a_folder_in_use_together(sample: Path, tmp_path: Path) -> None:
+    launcher = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node=2", "--no-python"]
+    ask = [*launcher, *command(sample, tmp_path / "run", SETTINGS)]
+    with RunFolder(tmp_path / "run", {}, ALONE):
+        done = subprocess.run(ask, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode != 0
+    assert "another process is training in" in done.stderr
+    assert not (tmp_path / "run/metrics.jsonl").exists()
+
+
+def test_a_process_that_is_not_the_first_gives_up_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Processes, "sum", lambda _, values: values + 1)  # what the first one adds
+    second = Processes(1, 2, torch.device("cpu"))
+    with pytest.raises(ProvenformerError, match="the first process cannot train"), RunFolder(tmp_path, {}, second):
+        pass
 
 
 def test_vocabularies_must_agree(sample: Path, tmp_path: Path) -> None:
@@ -178,17 +216,55 @@ def test_vocabularies_must_agree(sample: Path, tmp_path: Path) -> None:
     pretrain(settings, sample / "data", None, tmp_path / "run")
     with pytest.raises(ProvenformerError, match="another vocabulary"):
         evaluate_pretrained(tmp_path / "run/model", tmp_path / "other", settings)
-    vocabulary = load_vocabulary(tmp_path / "run/model")
-    with pytest.raises(ProvenformerError, match="vocab_size=99"):
-        model_config({"vocab_size": 99}, vocabulary, 32)
-    with pytest.raises(ProvenformerError, match="below the data's 32"):
-        model_config({"max_position_embeddings": 16}, vocabulary, 32)
+
+
+def test_held_out_data_must_not_be_longer_than_the_positions(sample: Path, tmp_path: Path) -> None:
+    settings = settings_from(SETTINGS, tmp_path, steps=1)
+    longer = PrepareSettings(seq_len=40, vocabulary_size=300)
+    prepare([sample / "valid"], tmp_path / "longer", longer, sample / "data/vocab.txt")
+    with pytest.raises(ProvenformerError, match="seq_len=40, above the model's 32 positions; prepare it with"):
+        pretrain(settings, sample / "data", tmp_path / "longer", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    pretrain(settings, sample / "data", None, tmp_path / "run")
+    with pytest.raises(ProvenformerError, match="above the model's 32 positions"):
+        evaluate_pretrained(tmp_path / "run/model", tmp_path / "longer", settings)
+    roomy = dataclasses.replace(settings, model={**settings.model, "max_position_embeddings": 40})
+    assert pretrain(roomy, sample / "data", tmp_path / "longer", tmp_path / "roomy")["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"hiden_size": 64}, r"\[model\] has no field 'hiden_size'; did you mean 'hidden_size'\?"),
+        ({"norm_postion": "pre"}, "did you mean 'norm_position'"),
+        ({"xyz": 1}, "no field 'xyz'; it takes the fields of MixerBertConfig"),
+        ({"hidden_size": "64"}, "'hidden_size' expected int, got str"),
+        ({"max_position_embeddings": "64"}, "'max_position_embeddings' expected int, got str"),
+        ({"vocab_size": 99}, "vocab_size=99, but data and training need 300; leave vocab_size out"),
+        ({"pad_token_id": 7}, "pad_token_id=7, but data and training need 0"),
+        ({"predict_masked_only": False}, "predict_masked_only=False, but data and training need True"),
+        ({"max_position_embeddings": 16}, "max_position_embeddings=16 is below the data's 32"),
+        ({"type_vocab_size": 1}, "type_vocab_size=1 is below the data's 2"),
+    ],
+)
+def test_bad_models_leave_no_folder(sample: Path, tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ProvenformerError, match=message) as caught:
+        pretrain(PretrainSettings(model=fields), sample / "data", None, tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(sample: Path, tmp_path: Path) -> None:
     settings = settings_from(SETTINGS, tmp_path, learning_rate=1e30, clip_norm=1e30, warmup_steps=0)
-    with pytest.raises(ProvenformerError, match="lower learning_rate"):
+    with pytest.raises(NotFinite, match="lower learning_rate"):
         pretrain(settings, sample / "data", None, tmp_path / "run")
+
+
+def test_clip_norm_0_is_no_clipping(sample: Path, tmp_path: Path) -> None:
+    for name, norm in (("off", 0.0), ("high", 1e30), ("low", 0.1)):
+        settings = settings_from(SETTINGS, tmp_path, steps=3, clip_norm=norm)
+        pretrain(settings, sample / "data", None, tmp_path / name)
+    assert losses(tmp_path / "off") == losses(tmp_path / "high") != losses(tmp_path / "low")
 
 
 @pytest.mark.parametrize(
@@ -198,13 +274,40 @@ def test_a_loss_that_is_not_a_number_stops_the_run(sample: Path, tmp_path: Path)
         ("steps = 'many'", "must be of type int"),
         ("steps = true", "must be of type int"),
         ("decay = 'cosine'", "unknown decay"),
-        ("batch_size = 0", "must be at least 1"),
+        ("batch_size = 0", "batch_size=0 must be at least 1; correct the settings"),
+        ("micro_batch = -1", "must be at least 0"),
+        ("seed = -1", "must be from 0 to"),
+        ("threads = -1", "must be at least 0"),
+        ("steps = 0", "must be at least 1"),
+        ("clip_norm = -1.0", "must be at least 0"),
+        ("learning_rate = -1.0", "must be above 0 and finite"),
+        ("learning_rate = nan", "must be above 0 and finite"),
+        ("weight_decay = inf", "must be at least 0 and finite"),
+        ("beta2 = 1.5", "beta2=1.5 must be at least 0 and below 1"),
+        ("masked_fraction = 1.5", "must be above 0 and at most 1"),
+        ("masked_fraction = -0.5", "must be above 0 and at most 1"),
         ("steps =", "not a TOML file"),
     ],
 )
 def test_bad_settings(tmp_path: Path, line: str, message: str) -> None:
     with pytest.raises(ProvenformerError, match=message):
         settings_from(line, tmp_path)
+
+
+def test_a_settings_file_is_a_table(tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text("[1]")
+    with pytest.raises(ProvenformerError, match=r"list\.json = \[1\] must be a table of settings"):
+        read_settings(PretrainSettings, tmp_path / "list.json")
+    # The tables of a study.
+    kind = dataclasses.make_dataclass(
+        "Several", [("models", dict[str, dict[str, Any]]), ("pretrain", PretrainSettings)]
+    )
+    with pytest.raises(ProvenformerError, match=r"file: models\.average = 3 must be of type dict"):
+        build_settings(kind, {"models": {"average": 3}}, "file")
+    with pytest.raises(ProvenformerError, match="file: pretrain = 3 must be a table"):
+        build_settings(kind, {"pretrain": 3}, "file")
+    both = {"models": {"average": {"mixers": "average"}}, "pretrain": {"steps": 3}}
+    assert build_settings(kind, both, "file").models == both["models"]
 
 
 def test_a_half_written_log_line_is_dropped(tmp_path: Path) -> None:
@@ -231,7 +334,7 @@ ON_A_SMALL_DISK = """
 import json, subprocess, sys
 from pathlib import Path
 from provenformer.bert.pretrain import PretrainSettings, pretrain
-from provenformer.bert.settings import read_settings
+from provenformer.bert.settings import build_settings, read_settings
 from provenformer.errors import ProvenformerError
 
 settings, data, run, size = sys.argv[1:]

@@ -4,17 +4,30 @@ from typing import Any, Self
 
 import torch
 from transformers import BertConfig
+from transformers.activations import ACT2FN
 
 from provenformer.bert.mixers import MIXERS
 from provenformer.bert.slot import mixer_for
 from provenformer.errors import ProvenformerError
+
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 
 
 class MixerBertConfig(BertConfig):
     """BERT with a mixer per layer, input side first.
 
     mixers               one name for all layers, or a list with one name per layer
-    mixer_options        e.g. {"sepconv": {"filter_length": 31}}; what is not given follows from the model's sizes
+    mixer_options        e.g. {"sepconv": {"filter_length": 31}}; what is not given follows from the model's sizes;
+                         none for "attention", which is BERT's own and takes BERT's fields
     norm_position        "post" (BERT, the paper) or "pre" (LayerNorm before each sublayer and one at the end)
     position_init        "normal" (BERT) or "sinusoidal": learnt positions that start as sines of `position_amplitude`
     predict_masked_only  with labels, only the masked positions meet the vocabulary: logits are (masked, vocabulary)
@@ -31,10 +44,14 @@ class MixerBertConfig(BertConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
-        self.mixer_options = self.mixer_options or {}
-        if not isinstance(self.mixer_options, dict):
+        self._check_bert()
+        self.mixer_options = options = self.mixer_options or {}
+        if not (isinstance(options, dict) and all(isinstance(one, dict) for one in options.values())):
             example = '{"sepconv": {"filter_length": 31}}'
-            raise ProvenformerError(f"mixer_options={self.mixer_options!r} must be a dict; for example {example}")
+            raise ProvenformerError(f"mixer_options={options!r} must be a dict of dicts; for example {example}")
+        if options.get("attention"):
+            remedy = "set num_attention_heads and attention_probs_dropout_prob"
+            raise ProvenformerError(f"mixer_options for 'attention' would have no effect; {remedy} instead")
         self.mixers = _per_layer(self.mixers, self.num_hidden_layers)
         _check_choice("norm_position", self.norm_position, ("post", "pre"))
         _check_choice("position_init", self.position_init, ("normal", "sinusoidal"))
@@ -46,6 +63,20 @@ class MixerBertConfig(BertConfig):
         with torch.device("meta"):
             for name in dict.fromkeys(self.mixers):
                 mixer_for(name, self, **self.mixer_options.get(name, {}))
+
+    def _check_bert(self) -> None:
+        """What transformers finds out only when it builds the model, if at all."""
+        for name in SIZES:
+            if getattr(self, name) < 1:
+                raise ProvenformerError(f"{name}={getattr(self, name)} must be at least 1; correct it")
+        for name in DROPOUTS:
+            if not 0 <= (getattr(self, name) or 0) <= 1:
+                raise ProvenformerError(f"{name}={getattr(self, name)} must be from 0 to 1; correct it")
+        # Whatever the mixers: BERT's attention is built in every layer before a mixer takes its place.
+        if self.hidden_size % self.num_attention_heads:
+            sizes = f"num_attention_heads={self.num_attention_heads} must divide hidden_size={self.hidden_size}"
+            raise ProvenformerError(f"{sizes}; choose a divisor of {self.hidden_size}")
+        _check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
 
     @classmethod
     def bert_base(cls, mixer: str = "attention", **overrides: Any) -> Self:

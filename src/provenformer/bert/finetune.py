@@ -166,40 +166,46 @@ def finetune(
     """Fine-tune a pre-trained model in the folder `output`, resuming if it was begun, and return its result."""
     with joined() as processes:
         vocabulary = load_vocabulary(model_folder)
+        check_model(model_folder, vocabulary, settings.seq_len)
         asked = {
             "settings": asdict(settings),
             "model": file_fingerprint(model_folder / "model.safetensors"),
             "train": file_fingerprint(train_file),
             "dev": file_fingerprint(dev_file),
         }
-        run = RunFolder(output, asked, processes)
-        if run.result:
-            return run.result
-        task = _task(settings, train_file, dev_file, vocabulary, processes)
-        torch.manual_seed(settings.seed)  # the new head
-        model = load_model(settings.task, model_folder, vocabulary, settings.seq_len)
-        steps = math.ceil(settings.epochs * len(task) / settings.batch_size)
-        metrics = train(model, task, settings, steps, output, processes)
-        return run.finish(model, vocabulary, metrics)
+        with RunFolder(output, asked, processes) as run:
+            if run.result:
+                return run.result
+            task = _task(settings, train_file, dev_file, vocabulary, processes)
+            torch.manual_seed(settings.seed)  # the new head
+            model = load_model(settings.task, model_folder)
+            steps = math.ceil(settings.epochs * len(task) / settings.batch_size)
+            metrics = train(model, task, settings, steps, output, processes)
+            return run.finish(model, vocabulary, metrics)
 
 
 def evaluate_finetuned(settings: FinetuneSettings, model_folder: Path, dev_file: Path) -> dict[str, float]:
     """The task's metrics of a fine-tuned model."""
     with joined() as processes:
         vocabulary = load_vocabulary(model_folder)
-        model = load_model(settings.task, model_folder, vocabulary, settings.seq_len).to(processes.device)
+        check_model(model_folder, vocabulary, settings.seq_len)
+        model = load_model(settings.task, model_folder).to(processes.device)
         return evaluate(model, _task(settings, dev_file, dev_file, vocabulary, processes))
 
 
-def load_model(task: str, folder: Path, vocabulary: Vocabulary, seq_len: int) -> Any:
-    """The pre-trained or fine-tuned model with the task's head, which is new if the folder has none."""
-    config = MixerBertConfig.from_pretrained(folder)
+def check_model(folder: Path, vocabulary: Vocabulary, seq_len: int) -> None:
+    """Refuse inputs that the model cannot take."""
+    config = load_saved(MixerBertConfig, folder)
     if config.vocab_size != len(vocabulary):
         sizes = f"{config.vocab_size} WordPieces and its vocab.txt {len(vocabulary)}"
         raise ProvenformerError(f"the model in {folder} has {sizes}; restore the file it was trained with")
     if config.max_position_embeddings < seq_len:
         limit = config.max_position_embeddings
         raise ProvenformerError(f"seq_len={seq_len} is above the model's {limit} positions; lower seq_len")
+
+
+def load_model(task: str, folder: Path) -> Any:
+    """The pre-trained or fine-tuned model with the task's head, which is new if the folder has none."""
     if task == "mnli":
         return load_saved(MixerBertForSequenceClassification, folder, num_labels=len(LABELS))
     return load_saved(MixerBertForQuestionAnswering, folder)

@@ -5,11 +5,12 @@ that was killed and resumed ends with the same bits as one that was not. Every l
 over the whole batch of all processes, so neither micro-batches nor processes change the gradient.
 """
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +27,39 @@ from provenformer.bert.processes import Processes
 from provenformer.bert.sharding import gathered, shard, whole
 from provenformer.errors import ProvenformerError
 
+Range = tuple[str, Callable[[float], bool]]
+FROM_0: Range = ("at least 0", lambda value: value >= 0)
+FROM_1: Range = ("at least 1", lambda value: value >= 1)
+ABOVE_0: Range = ("above 0 and finite", lambda value: 0 < value < math.inf)
+BELOW_1: Range = ("at least 0 and below 1", lambda value: 0 <= value < 1)
+RANGES: dict[str, Range] = {
+    "seed": ("from 0 to 2^64 - 1", lambda value: 0 <= value < 2**64),
+    "batch_size": FROM_1,
+    "micro_batch": FROM_0,
+    "learning_rate": ABOVE_0,
+    "warmup_steps": FROM_0,
+    "weight_decay": ("at least 0 and finite", lambda value: 0 <= value < math.inf),
+    "beta1": BELOW_1,
+    "beta2": BELOW_1,
+    "clip_norm": FROM_0,
+    "log_every": FROM_1,
+    "evaluate_every": FROM_0,
+    "checkpoint_every": FROM_1,
+    "threads": FROM_0,
+    # pre-training
+    "steps": FROM_1,
+    "masked_fraction": ("above 0 and at most 1", lambda value: 0 < value <= 1),
+    "evaluate_examples": FROM_0,
+    # fine-tuning
+    "seq_len": ("at least 5: [CLS], [SEP], [SEP] and a token of each text", lambda value: value >= 5),
+    "stride": FROM_0,
+    "epochs": ABOVE_0,
+}
+
+
+class NotFinite(ProvenformerError):  # noqa: N818  (what happened, not whose fault)
+    """The loss or its gradient is no number any more: the learning rate is too high for this model."""
+
 
 @dataclass(frozen=True)
 class TrainingSettings:
@@ -34,6 +68,7 @@ class TrainingSettings:
     batch_size      examples a step, over all processes and micro-batches
     micro_batch     examples a process takes at once, to save memory; 0 for its whole share
     decay           learning rate after warm-up: "linear" to zero, or "constant"
+    clip_norm       largest norm of the gradient, which is scaled down to it; 0 for no limit
     evaluate_every  steps; 0 for the end only
     threads         of the CPU; 0 for torch's choice. Bit-identical runs need the same number
     """
@@ -57,9 +92,10 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         if self.decay not in ("linear", "constant"):
             raise ProvenformerError(f"unknown decay {self.decay!r}; choose one of linear, constant")
-        for name in ("batch_size", "log_every", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ProvenformerError(f"{name}={getattr(self, name)} must be at least 1; correct the settings")
+        for name in (field.name for field in fields(self) if field.name in RANGES):
+            value, (limit, inside) = getattr(self, name), RANGES[name]
+            if not inside(value):
+                raise ProvenformerError(f"{name}={value} must be {limit}; correct the settings")
 
     def rate(self, step: int, steps: int) -> float:
         """The learning rate of a step."""
@@ -190,11 +226,11 @@ def training_step(
     for group in optimizer.param_groups:
         group["lr"] = rate
     means = (processes.sum(sums) / divisor).tolist()
-    norm = float(whole(nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)))
+    norm = float(whole(nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm or math.inf)))
     # Before the update: what is not finite must not reach weights that the next checkpoint holds.
     if not np.isfinite([*means, norm]).all():
         found = f"the loss is {sum(means)} and the gradient's norm {norm}"
-        raise ProvenformerError(f"{found} at step {step + 1}; lower learning_rate or warm up longer")
+        raise NotFinite(f"{found} at step {step + 1}; lower learning_rate or warm up longer")
     optimizer.step()
     optimizer.zero_grad()
     return {"loss": sum(means), **dict(zip(task.terms, means, strict=True)), "rate": rate, "tokens": int(tokens)}

@@ -1,11 +1,13 @@
 """Pre-training: masked words and next sentences (Section 6), from a settings file to a saved model."""
 
 import hashlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -101,52 +103,70 @@ def pretrain(settings: PretrainSettings, data: Path, valid: Path | None, output:
     """Train in the folder `output`, resuming if it was begun, and return its result."""
     with joined() as processes:
         examples = Examples(data)
+        config = model_config(settings.model, examples.vocabulary, examples.seq_len)
         held_out = Examples(valid) if valid else None
-        if held_out and held_out.vocabulary.fingerprint != examples.vocabulary.fingerprint:
-            remedy = f"prepare it with --vocabulary {data / 'vocab.txt'}"
-            raise ProvenformerError(f"{valid} was made with another vocabulary than {data}; {remedy}")
+        if valid and held_out:
+            _check_fits(valid, held_out, data, examples.vocabulary, config)
         asked = {"settings": asdict(settings), "data": data_fingerprint(data)}
         if valid:
             asked["valid"] = data_fingerprint(valid)
-        run = RunFolder(output, asked, processes)
-        if run.result:
-            return run.result
-        torch.manual_seed(settings.seed)
-        model = MixerBertForPreTraining(model_config(settings.model, examples.vocabulary, examples.seq_len))
-        task = PretrainingTask(
-            _batches(examples, settings, settings.batch_size),
-            _batches(held_out, settings, EVALUATION_BATCH) if held_out else None,
-            settings,
-            processes,
-        )
-        metrics = train(model, task, settings, settings.steps, output, processes)
-        return run.finish(model, examples.vocabulary, metrics)
+        with RunFolder(output, asked, processes) as run:
+            if run.result:
+                return run.result
+            torch.manual_seed(settings.seed)
+            model = MixerBertForPreTraining(config)
+            task = PretrainingTask(
+                _batches(examples, settings, settings.batch_size),
+                _batches(held_out, settings, EVALUATION_BATCH) if held_out else None,
+                settings,
+                processes,
+            )
+            metrics = train(model, task, settings, settings.steps, output, processes)
+            return run.finish(model, examples.vocabulary, metrics)
 
 
 def evaluate_pretrained(model_folder: Path, data: Path, settings: PretrainSettings) -> dict[str, float]:
     """Masked-word and next-sentence metrics of a saved model on prepared data, with the masks training would use."""
     examples = Examples(data)
-    if load_vocabulary(model_folder).fingerprint != examples.vocabulary.fingerprint:
-        remedy = f"prepare it with --vocabulary {model_folder / 'vocab.txt'}"
-        raise ProvenformerError(f"{data} was made with another vocabulary than {model_folder}; {remedy}")
+    vocabulary, config = load_vocabulary(model_folder), load_saved(MixerBertConfig, model_folder)
+    _check_fits(data, examples, model_folder, vocabulary, config)
     with joined() as processes:
         model = load_saved(MixerBertForPreTraining, model_folder).to(processes.device)
         batches = _batches(examples, settings, EVALUATION_BATCH)
         return evaluate(model, PretrainingTask(batches, batches, settings, processes))
 
 
-def model_config(fields: dict[str, Any], vocabulary: Vocabulary, seq_len: int) -> MixerBertConfig:
-    """The configuration that fits the data; a size that contradicts it is refused."""
-    if fields.get("vocab_size", len(vocabulary)) != len(vocabulary):
-        size = fields["vocab_size"]
-        raise ProvenformerError(
-            f"vocab_size={size} but the data has {len(vocabulary)} WordPieces; leave vocab_size out"
-        )
-    if fields.get("max_position_embeddings", seq_len) < seq_len:
-        positions = fields["max_position_embeddings"]
-        raise ProvenformerError(f"max_position_embeddings={positions} is below the data's {seq_len}; leave it out")
-    fixed = {"vocab_size": len(vocabulary), "pad_token_id": vocabulary.pad, "predict_masked_only": True}
-    return MixerBertConfig(**({"max_position_embeddings": seq_len} | fields | fixed))
+def _check_fits(data: Path, examples: Examples, origin: Path, vocabulary: Vocabulary, config: MixerBertConfig) -> None:
+    """Refuse to evaluate on data that the model, whose vocabulary is in the folder `origin`, cannot take."""
+    if examples.vocabulary.fingerprint != vocabulary.fingerprint:
+        remedy = f"prepare it with --vocabulary {origin / 'vocab.txt'}"
+        raise ProvenformerError(f"{data} was made with another vocabulary than {origin}; {remedy}")
+    positions = config.max_position_embeddings
+    if examples.seq_len > positions:
+        sizes = f"seq_len={examples.seq_len}, above the model's {positions} positions"
+        raise ProvenformerError(f"{data} has {sizes}; prepare it with --seq-len {positions}")
+
+
+def model_config(asked: dict[str, Any], vocabulary: Vocabulary, seq_len: int) -> MixerBertConfig:
+    """The configuration that fits the data; a field that contradicts it, or that there is not, is refused."""
+    known = [field.name for field in fields(MixerBertConfig)]  # transformers keeps any other name, unused
+    decided = {"vocab_size": len(vocabulary), "pad_token_id": vocabulary.pad, "predict_masked_only": True}
+    for name, value in asked.items():
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            remedy = f"did you mean {near[0]!r}?" if near else "it takes the fields of MixerBertConfig"
+            raise ProvenformerError(f"[model] has no field {name!r}; {remedy}")
+        if decided.get(name, value) != value:
+            raise ProvenformerError(f"{name}={value}, but data and training need {decided[name]}; leave {name} out")
+    try:
+        config = MixerBertConfig(**({"max_position_embeddings": seq_len} | asked | decided))
+    except StrictDataclassError as error:
+        reason = str(error).splitlines()[-1].strip().removeprefix("TypeError: ")
+        raise ProvenformerError(f"[model]: {reason}; correct it") from None
+    for name, least in (("max_position_embeddings", seq_len), ("type_vocab_size", 2)):
+        if getattr(config, name) < least:
+            raise ProvenformerError(f"{name}={getattr(config, name)} is below the data's {least}; leave it out")
+    return config
 
 
 def data_fingerprint(folder: Path) -> str:

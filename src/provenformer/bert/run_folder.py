@@ -1,5 +1,6 @@
 """The folder of a training run.
 
+.lock            locked while a process trains here; the file itself stays
 run.json         settings, data and provenance; a resume with other settings or data is refused
 checkpoints/     training state, the last two
 metrics.jsonl    the curves
@@ -7,12 +8,17 @@ model/           the trained model as transformers saves it, with vocab.txt
 result.json      the last evaluation, with all of run.json; its presence means finished
 """
 
+import fcntl
+import json
+from io import BufferedRandom
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
-from provenformer.atomic import atomic_path, write_json
+from provenformer.atomic import atomic_path, clear_errors, write_json
 from provenformer.bert.data.vocabulary import Vocabulary
 from provenformer.bert.processes import Processes
 from provenformer.bert.provenance import provenance
@@ -22,20 +28,52 @@ from provenformer.errors import ProvenformerError
 
 
 class RunFolder:
-    """Claimed for one set of settings and data."""
+    """Claimed for one set of settings and data, and while open for one group of processes."""
 
     def __init__(self, path: Path, asked: dict[str, Any], processes: Processes) -> None:
         self.path = path
         self._processes = processes
-        plan = path / "run.json"
-        if plan.exists() and (earlier := read_json(plan)["asked"]) != asked:
-            changed = next((key for key in asked if asked[key] != earlier.get(key)), "an entry")
-            raise ProvenformerError(
-                f"{path} holds a run with another {changed!r}; choose another --output or remove it"
-            )
-        processes.wait()  # everyone has looked before the first one writes
-        if processes.first:
-            write_json(plan, {"asked": asked, "processes": processes.count, "provenance": provenance()})
+        self._asked = json.loads(json.dumps(asked))  # as run.json gives it back
+        self._lock: BufferedRandom | None = None
+
+    def __enter__(self) -> Self:
+        self._take_lock()
+        try:
+            self._claim()
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._release()
+
+    def _take_lock(self) -> None:
+        """By the first process, for all of them; the system drops it when that process ends, however it ends."""
+        refused: ProvenformerError | None = None
+        if self._processes.first:
+            try:
+                self._lock = _locked(self.path)
+            except ProvenformerError as error:
+                refused = error
+        # The others learn of it here: they must not wait for a process that has given up.
+        if self._processes.sum(torch.tensor(int(refused is not None))):
+            raise refused or ProvenformerError(f"the first process cannot train in {self.path}; see its message")
+
+    def _release(self) -> None:
+        if self._lock:
+            self._lock.close()
+
+    def _claim(self) -> None:
+        plan = self.path / "run.json"
+        if plan.exists() and (earlier := read_json(plan)["asked"]) != self._asked:
+            name, before, now = _difference(earlier, self._asked)
+            found = f"{name} = {before!r}, not {now!r}"
+            raise ProvenformerError(f"{self.path} holds a run with {found}; choose another --output or remove it")
+        self._processes.wait()  # everyone has looked before the first one writes
+        if self._processes.first:
+            count = self._processes.count
+            write_json(plan, {"asked": self._asked, "processes": count, "provenance": provenance()})
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -58,12 +96,42 @@ class RunFolder:
         return self.result or {}
 
 
+def _locked(folder: Path) -> BufferedRandom:
+    """The folder's lock file, locked until it is closed."""
+    path = folder / ".lock"
+    with clear_errors(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+b")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            if not isinstance(error, BlockingIOError):
+                raise
+            remedy = "wait for it or give another --output"
+            raise ProvenformerError(f"another process is training in {folder}; {remedy}") from None
+    return file
+
+
+def _difference(before: Any, now: Any, name: str = "") -> tuple[str, Any, Any]:
+    """The first entry that differs, as `table.key`, with both values; None for one that is missing."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in now | before:
+            if before.get(key) != now.get(key):
+                return _difference(before.get(key), now.get(key), f"{name}.{key}" if name else key)
+    return name, before, now
+
+
 def save_vocabulary(vocabulary: Vocabulary, folder: Path) -> None:
     """vocab.txt and what transformers' BertTokenizer needs to know of it."""
     vocabulary.save(folder / "vocab.txt")
     write_json(
         folder / "tokenizer_config.json",
-        {"tokenizer_class": "BertTokenizer", "do_lower_case": vocabulary.lowercase},
+        {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": vocabulary.lowercase,
+            "vocabulary_fingerprint": vocabulary.fingerprint,
+        },
     )
 
 
@@ -71,15 +139,20 @@ def load_vocabulary(folder: Path) -> Vocabulary:
     """The vocabulary of a saved model."""
     if not (folder / "vocab.txt").exists():
         raise ProvenformerError(f"{folder} holds no vocab.txt; name the folder `model` of a pre-training run")
-    config = folder / "tokenizer_config.json"
-    lowercase = read_json(config).get("do_lower_case", True) if config.exists() else True
-    return Vocabulary.load(folder / "vocab.txt", lowercase)
+    path = folder / "tokenizer_config.json"
+    config = read_json(path) if path.exists() else {}
+    vocabulary = Vocabulary.load(folder / "vocab.txt", config.get("do_lower_case", True))
+    # Models saved by earlier versions, or by others, have none.
+    if config.get("vocabulary_fingerprint", vocabulary.fingerprint) != vocabulary.fingerprint:
+        remedy = "restore the file it was trained with"
+        raise ProvenformerError(f"{folder / 'vocab.txt'} is not the vocabulary of the model beside it; {remedy}")
+    return vocabulary
 
 
 def load_saved(kind: Any, folder: Path, **overrides: Any) -> Any:
-    """The model of a saved folder as `kind`; a head that the folder does not have is new."""
+    """The model of a saved folder as `kind`, or its configuration; a head that the folder does not have is new."""
     try:
         return kind.from_pretrained(folder, **overrides)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except (OSError, TypeError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         reason = str(error).splitlines()[0]
         raise ProvenformerError(f"the model in {folder} cannot be loaded ({reason}); make it again") from None

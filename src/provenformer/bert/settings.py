@@ -30,8 +30,10 @@ def read_json(path: Path) -> Any:
         raise ProvenformerError(f"{path} is not a JSON file ({error}); write it again") from None
 
 
-def build_settings(kind: type[Settings], content: dict[str, Any], origin: str) -> Settings:
+def build_settings(kind: type[Settings], content: Any, origin: str) -> Settings:
     """`kind(**content)` after a check of every key and type; a nested dataclass is a table."""
+    if not isinstance(content, dict):
+        raise ProvenformerError(f"{origin} = {content!r} must be a table of settings; correct it")
     hints = get_type_hints(kind)
     values = {}
     for key, value in content.items():
@@ -49,7 +51,7 @@ def _is_required(field: "dataclasses.Field[Any]") -> bool:
 
 
 def _checked(hint: Any, value: Any, origin: str) -> Any:
-    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+    if dataclasses.is_dataclass(hint):
         return build_settings(hint, value, origin)  # type: ignore[arg-type]
     if hint is float and type(value) is int:
         return float(value)
@@ -59,4 +61,6 @@ def _checked(hint: Any, value: Any, origin: str) -> Any:
     # bool is an int in Python, but `steps = true` is a mistake.
     if plain is not Any and (not isinstance(value, plain) or (plain is int and isinstance(value, bool))):
         raise ProvenformerError(f"{origin} = {value!r} must be of type {plain.__name__}; correct it")
+    if plain is dict:
+        return {key: _checked(hint.__args__[1], item, f"{origin}.{key}") for key, item in value.items()}
     return value
