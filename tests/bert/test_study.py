@@ -23,7 +23,7 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 STUDY = """
 title = "Sample"
 seeds = [0, 1]
-learning_rates = [1e-6, 3e-3]
+learning_rates = [1e-6, 3e-3, 1e20]
 tuning_steps = 4
 models = { average = { mixers = "average" }, attention = { mixers = "attention" } }
 paper = { average = { parameters = "88.3M", masked_accuracy = 28, mnli_accuracy = 66 } }
@@ -69,7 +69,8 @@ def test_study(data: StudyData, settings: StudySettings, tmp_path: Path, monkeyp
     for path in files:
         found = json.loads(path.read_text())
         assert found["learning_rate"] == 3e-3  # 1e-6 learns nothing
-        assert len(found["tuning"]) == 2
+        assert list(found["tuning"]) == ["1e-06", "0.003", "1e+20"]
+        assert found["tuning"]["1e+20"] is None  # it did not stay finite
         assert [entry["step"] for entry in found["curve"]] == [3, 6]
         assert {"mask_token_accuracy", "mnli_accuracy"} <= found["metrics"].keys()
     written = (results / "table.md").read_text()
@@ -99,6 +100,9 @@ def test_study(data: StudyData, settings: StudySettings, tmp_path: Path, monkeyp
         run_study(settings, data, tmp_path / "other-runs", results)
     assert json.loads(files[-1].read_text())["metrics"] == json.loads(missing)["metrics"]
 
+    hopeless = dataclasses.replace(settings, learning_rates=(1e20, 1e21))
+    with pytest.raises(ProvenformerError, match="lower learning_rate"):
+        run_study(hopeless, data, tmp_path / "hopeless", tmp_path / "none")
     changed = dataclasses.replace(settings, tuning_steps=5)
     with pytest.raises(ProvenformerError, match="other settings or data"):
         run_study(changed, data, runs, results)
@@ -156,7 +160,7 @@ def test_shipped_studies_are_valid(path: Path) -> None:
 
 def test_two_processes_share_a_study(data: StudyData, tmp_path: Path) -> None:
     """Several trainings one after the other, in one process group."""
-    settings = STUDY[: STUDY.index("[finetune")].replace("[0, 1]", "[0]").replace("[1e-6, 3e-3]", "[3e-3]")
+    settings = STUDY[: STUDY.index("[finetune")].replace("[0, 1]", "[0]").replace("[1e-6, 3e-3, 1e20]", "[3e-3]")
     (tmp_path / "study.toml").write_text(settings)
     bin_folder = Path(sys.executable).parent
     launcher = [

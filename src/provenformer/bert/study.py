@@ -18,6 +18,7 @@ from scipy import stats
 from provenformer.atomic import write_json
 from provenformer.bert.data.examples import Examples
 from provenformer.bert.finetune import FinetuneSettings, file_fingerprint, finetune
+from provenformer.bert.loop import NotFinite
 from provenformer.bert.metric_log import read_log
 from provenformer.bert.model import MixerBertForMaskedLM
 from provenformer.bert.pretrain import PretrainSettings, data_fingerprint, model_config, pretrain
@@ -39,13 +40,13 @@ class StudySettings:
     """
 
     title: str
-    models: dict[str, Any]
+    models: dict[str, dict[str, Any]]
     seeds: tuple[int, ...]
     learning_rates: tuple[float, ...]
     pretrain: PretrainSettings
     tuning_steps: int = 0
-    finetune: dict[str, Any] = field(default_factory=dict)
-    paper: dict[str, Any] = field(default_factory=dict)
+    finetune: dict[str, dict[str, Any]] = field(default_factory=dict)
+    paper: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not (self.models and self.seeds and self.learning_rates):
@@ -132,7 +133,7 @@ def run_one(
         "model": model,
         "seed": seed,
         "learning_rate": rate,
-        "tuning": {str(tried): loss for tried, loss in tuning.items()},
+        "tuning": {str(tried): loss if math.isfinite(loss) else None for tried, loss in tuning.items()},
         "parameters": _parameters(chosen, data.train),
         "metrics": metrics,
         "curve": [line for line in read_log(folder / "pretrain/metrics.jsonl") if "masked_accuracy" in line],
@@ -234,22 +235,29 @@ def _settings_asked(settings: StudySettings, model: str, seed: int) -> dict[str,
 
 def _recorded_tuning(settings: StudySettings, model: str, results: Path) -> dict[float, float]:
     """What `_tune` found for a seed that is finished: its result is enough to go on, should the runs be lost."""
-    recorded: dict[str, float] = next((result["tuning"] for result in finished(settings, results, model)), {})
-    return {float(rate): loss for rate, loss in recorded.items()}
+    recorded: dict[str, float | None] = next((result["tuning"] for result in finished(settings, results, model)), {})
+    return {float(rate): math.inf if loss is None else loss for rate, loss in recorded.items()}
 
 
 def _tune(settings: StudySettings, model: str, data: StudyData, runs: Path) -> dict[float, float]:
     """Learning rate -> held-out loss on masked words after `tuning_steps` steps with the first seed."""
     if len(settings.learning_rates) == 1:
         return {}
-    losses = {}
+    losses: dict[float, float] = {}
+    refusal: NotFinite | None = None
     for rate in settings.learning_rates:
         # The rate of a short run is constant after warm-up, as at the start of a long one.
         short = replace(
             settings.pretraining(model, settings.seeds[0], rate), steps=settings.tuning_steps, decay="constant"
         )
-        found = pretrain(short, data.train, data.valid, runs / f"rate-{rate:g}")
-        losses[rate] = found["metrics"]["valid_masked_loss"]
+        try:
+            found = pretrain(short, data.train, data.valid, runs / f"rate-{rate:g}")
+        except NotFinite as error:  # too high, which is an answer unless all are
+            losses[rate], refusal = math.inf, error
+        else:
+            losses[rate] = found["metrics"]["valid_masked_loss"]
+    if refusal and not any(math.isfinite(loss) for loss in losses.values()):
+        raise refusal
     return losses
 
 

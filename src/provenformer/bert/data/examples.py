@@ -63,7 +63,7 @@ class MaskedBatches:
         return self._masked(self.examples.rows(numbers), uniform_draws(self.seed, step, places, self._shape))
 
     def in_order(self, numbers: range) -> Batch:
-        """Examples by number with masks that never change: what evaluation compares models on."""
+        """Examples by number with masks that depend on the seed alone: what evaluation compares models on."""
         rows = self.examples.rows(np.arange(numbers.start, numbers.stop))
         return self._masked(rows, uniform_draws(self.seed, 0, numbers, self._shape))
 
