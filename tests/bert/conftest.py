@@ -1,8 +1,20 @@
 """Small tests share two cores: one thread each, and a fixed seed."""
 
+import os
+
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+import torch
+
+from provenformer.bert.machine import WITHOUT_AMX, require_bf16
+from provenformer.errors import ProvenformerError
+
+try:
+    require_bf16()
+except ProvenformerError:  # bf16 without AMX, here and in every process that a test starts
+    os.environ.setdefault(*WITHOUT_AMX)
+    require_bf16.cache_clear()
 
 
 @pytest.fixture(autouse=True)

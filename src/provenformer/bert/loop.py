@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from provenformer.bert.checkpoint import load_checkpoint, save_checkpoint
 from provenformer.bert.data.examples import Batch
+from provenformer.bert.machine import require_bf16
 from provenformer.bert.metric_log import MetricLog
 from provenformer.bert.processes import Processes
 from provenformer.bert.sharding import gathered, shard, whole
@@ -238,6 +239,8 @@ def training_step(
 
 def autocast(device: torch.device, bf16: bool) -> torch.autocast:
     """bfloat16 where torch thinks it safe; weights and optimizer stay float32."""
+    if bf16 and device.type == "cpu":
+        require_bf16()
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16)
 
 
