@@ -83,7 +83,7 @@ TERM_MEANINGS = {
 }
 BASIS: dict[Kind, str] = {
     "rigorous": "f was evaluated on boxes in interval arithmetic; the bound is a theorem about the saved weights.",
-    "lipschitz": "the bound holds if the target's Lipschitz constant is right; sampling did not contradict it.",
+    "lipschitz": "the bound holds if the Lipschitz constant claimed for f is right; sampling did not contradict it.",
     "statistical": f"f is a black box: the bound rests on {CONFIDENCE:.1%} confidence from sampling, not on proof.",
 }
 

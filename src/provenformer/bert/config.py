@@ -26,8 +26,7 @@ class MixerBertConfig(BertConfig):
     """BERT with a mixer per layer, input side first.
 
     mixers               one name for all layers, or a list with one name per layer
-    mixer_options        e.g. {"sepconv": {"filter_length": 31}}; what is not given follows from the model's sizes;
-                         none for "attention", which is BERT's own and takes BERT's fields
+    mixer_options        e.g. {"sepconv": {"filter_length": 31}}; what is not given follows from the model's sizes
     norm_position        "post" (BERT, the paper) or "pre" (LayerNorm before each sublayer and one at the end)
     position_init        "normal" (BERT) or "sinusoidal": learnt positions that start as sines of `position_amplitude`
     predict_masked_only  with labels, only the masked positions meet the vocabulary: logits are (masked, vocabulary)
