@@ -90,7 +90,9 @@ def training(data: dict[str, Any]) -> Figure:
         axes.set(xscale="log", yscale="log", title=task["task"], xlabel="parameters")
         plain_numbers(axes, "x", lambda size: f"{size:g}" if size < 1000 else f"{size / 1000:g}k")
         plain_numbers(axes, "y")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        low, high = axes.get_ylim()
+        if high < 100 * low:  # whole decades alone would label a single line
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     panels[0].set_ylabel("d_2")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=2)
