@@ -112,26 +112,6 @@ def test_other_text_of_the_same_size_is_refused(tmp_path: Path) -> None:
         prepare([tmp_path / "text"], data, SMALL)
 
 
-def test_older_folders_know_text_by_its_size(tmp_path: Path) -> None:
-    data = prepared(tmp_path)
-    whole = contents(data)
-    plan = json.loads(whole["prepare.json"])
-    files = sorted((tmp_path / "text").iterdir())
-    plan["files"] = [[file.name, file.stat().st_size] for file in files]
-    (data / "prepare.json").write_text(json.dumps(plan))
-    older = contents(data)
-    prepare([tmp_path / "text"], data, SMALL)
-    assert contents(data) == older
-    (data / "manifest.json").unlink()  # stopped: nothing is on record, so all of it is made from the text of now
-    prepare([tmp_path / "text"], data, SMALL)
-    assert contents(data) == whole
-    (data / "prepare.json").write_text(json.dumps(plan))
-    with files[0].open("a") as file:
-        file.write("More.\n")
-    with pytest.raises(ProvenformerError, match="begun with other settings or files"):
-        prepare([tmp_path / "text"], data, SMALL)
-
-
 def test_tables_in_a_folder_of_text_are_not_left_out_silently(tmp_path: Path) -> None:
     write_sample(tmp_path)
     for name in ("a.jsonl", "b.parquet", "c.jsonl.gz", "d.arrow"):

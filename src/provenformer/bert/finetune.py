@@ -1,6 +1,5 @@
 """Fine-tuning and evaluation on MNLI (accuracy) and SQuAD (exact match, F1), from a settings file."""
 
-import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -17,7 +16,7 @@ from provenformer.bert.config import MixerBertConfig
 from provenformer.bert.data.examples import Batch
 from provenformer.bert.data.mnli import LABELS, SentencePair, read_mnli
 from provenformer.bert.data.order import rows_of_step
-from provenformer.bert.data.records import Records, is_table
+from provenformer.bert.data.records import Records, digest, is_table
 from provenformer.bert.data.squad import Question, QuestionWindows, best_span, question_windows, read_squad
 from provenformer.bert.data.vocabulary import Vocabulary
 from provenformer.bert.data.windows import Windows
@@ -253,10 +252,4 @@ def _dev_batches(windows: Windows, share: range, processes: Processes) -> Iterat
 
 def file_fingerprint(path: Path) -> str:
     """Tells files and datasets apart by their content."""
-    if is_table(path):
-        return Records.parse(path).fingerprint()
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    except OSError as error:
-        raise ProvenformerError(f"{path} cannot be read ({error.strerror}); check the path") from None
+    return Records.parse(path).fingerprint() if is_table(path) else digest(path)[:16]

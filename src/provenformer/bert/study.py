@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from scipy import stats
 
 from provenformer.atomic import write_json
+from provenformer.bert.config import MixerBertConfig
 from provenformer.bert.data.examples import Examples
 from provenformer.bert.finetune import FinetuneSettings, file_fingerprint, finetune
 from provenformer.bert.loop import NotFinite
 from provenformer.bert.metric_log import read_log
-from provenformer.bert.model import MixerBertForMaskedLM
+from provenformer.bert.parameters import count_parameters
 from provenformer.bert.pretrain import PretrainSettings, data_fingerprint, model_config, pretrain
 from provenformer.bert.processes import joined
 from provenformer.bert.provenance import provenance
@@ -134,7 +134,7 @@ def run_one(
         "seed": seed,
         "learning_rate": rate,
         "tuning": {str(tried): loss if math.isfinite(loss) else None for tried, loss in tuning.items()},
-        "parameters": _parameters(chosen, data.train),
+        "parameters": count_parameters(_config(chosen, data.train)),
         "metrics": metrics,
         "curve": [line for line in read_log(folder / "pretrain/metrics.jsonl") if "masked_accuracy" in line],
         "provenance": provenance(),
@@ -207,7 +207,7 @@ def finished(settings: StudySettings, results: Path, model: str) -> Iterator[dic
             result = read_json(path)
             for name, value in _settings_asked(settings, model, seed).items():
                 if result["asked"][name] != value:
-                    raise ProvenformerError(f"{path} is from other settings ({name}); move it away")
+                    raise ProvenformerError(f"{path} is from other settings ({name}); move it away or restore them")
             yield result
 
 
@@ -261,9 +261,6 @@ def _tune(settings: StudySettings, model: str, data: StudyData, runs: Path) -> d
     return losses
 
 
-def _parameters(settings: PretrainSettings, data: Path) -> int:
-    """Of the masked language model, as in Table 1: without pooler and next-sentence head."""
+def _config(settings: PretrainSettings, data: Path) -> MixerBertConfig:
     examples = Examples(data)
-    with torch.device("meta"):
-        model = MixerBertForMaskedLM(model_config(settings.model, examples.vocabulary, examples.seq_len))
-    return sum(parameter.numel() for parameter in model.parameters())
+    return model_config(settings.model, examples.vocabulary, examples.seq_len)

@@ -11,7 +11,6 @@ A row is [foreign, first, length] and then the ids: whether the second segment i
 positions the first segment has with its [CLS] and [SEP], how many positions are not padding.
 """
 
-import hashlib
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -26,6 +25,7 @@ from rich.progress import Progress
 from provenformer.atomic import atomic_path, write_json
 from provenformer.bert.data.documents import Document, chunks
 from provenformer.bert.data.pairs import Pair, make_pairs
+from provenformer.bert.data.records import digest
 from provenformer.bert.data.sources import Source, find_sources
 from provenformer.bert.data.vocabulary import Vocabulary, train_vocabulary
 from provenformer.bert.settings import read_json
@@ -133,14 +133,12 @@ def _claim(output: Path, sources: list[Source], settings: PrepareSettings, vocab
     asked = {
         "settings": asdict(settings),
         "files": [[source.name, source.mark] for source in sources],
-        "vocabulary": hashlib.sha256(vocabulary_file.read_bytes()).hexdigest() if vocabulary_file else "trained",
+        "vocabulary": digest(vocabulary_file) if vocabulary_file else "trained",
     }
-    by_size = asked | {"files": [[source.name, source.old_mark] for source in sources]}
     plan = output / "prepare.json"
-    if plan.exists() and read_json(plan) not in (asked, by_size):
+    if plan.exists() and read_json(plan) != asked:
         raise ProvenformerError(f"{output} was begun with other settings or files; choose another folder or remove it")
-    if not (output / "manifest.json").exists():  # else it is not known that the data came from these very files
-        write_json(plan, asked)
+    write_json(plan, asked)
 
 
 def _vocabulary(

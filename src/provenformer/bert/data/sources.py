@@ -15,14 +15,12 @@ from provenformer.errors import ProvenformerError
 class Source:
     """A stream of documents that can be read again.
 
-    mark      what tells its content apart when a run goes on: a digest of a text file, the fingerprint of records
-    old_mark  what stands in its place in older folders: the size of a text file
-    size      in bytes, for the progress bar, if it is known
+    mark  what tells its content apart when a run goes on: a digest of a text file, the fingerprint of records
+    size  in bytes, for the progress bar, if it is known
     """
 
     name: str
     mark: str
-    old_mark: int | str
     size: int | None
     documents: Callable[[], Iterator[Document]]
 
@@ -33,13 +31,11 @@ def find_sources(named: Iterable[Path]) -> list[Source]:
     for source in named:
         if is_table(source) or source.name.endswith(JSON_LINES):
             records = Records.parse(source)
-            mark = records.fingerprint()
-            found.append(Source(records.name, mark, mark, records.size(), partial(_of_records, records)))
+            found.append(Source(records.name, records.fingerprint(), records.size(), partial(_of_records, records)))
         else:
             _refuse_tables_below(source)
             for path in text_files([source]):
-                mark, size = digest(path), path.stat().st_size
-                found.append(Source(path.name, mark, size, size, partial(read_documents, [path])))
+                found.append(Source(path.name, digest(path), path.stat().st_size, partial(read_documents, [path])))
     return found
 
 
