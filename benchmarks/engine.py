@@ -24,8 +24,8 @@ from rich.table import Table
 
 import provenformer as pf
 from benchmarks.measuring import about
-from provenformer import engine
-from provenformer.network import ReluRun
+from provenformer.networks import engine
+from provenformer.networks.thin import ReluRun
 
 RESULTS = Path(__file__).parent / "results" / "engine.json"
 ROUNDS = 5

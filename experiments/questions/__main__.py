@@ -6,8 +6,8 @@ import json
 import sys
 from pathlib import Path
 
-from provenformer.atomic import write_json
-from provenformer.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError
+from provenformer.base.files import write_json
 
 QUESTIONS = ("sharing", "layer_norm", "training", "stacking", "width")
 RESULTS = Path(__file__).parent / "results"

@@ -14,7 +14,7 @@ import numpy as np
 from experiments.questions.learned import measured
 
 import provenformer as pf
-from provenformer.network import Network, SoftmaxRun, attention, feed_forward
+from provenformer.networks.thin import Network, SoftmaxRun, attention, feed_forward
 
 
 def layer_norm(x: Any) -> Any:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import provenformer as pf
-from provenformer.layers import block_parameters
+from provenformer.networks.stack import block_parameters
 
 RATES = (1e-2, 3e-2, 1e-1)
 BATCH = 64

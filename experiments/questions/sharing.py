@@ -14,9 +14,9 @@ import numpy as np
 from experiments.questions.learned import Shape, measured, train_on, train_on_table
 
 import provenformer as pf
-from provenformer.checks import contextual_map_ids
-from provenformer.context import Sweep
-from provenformer.exact import ExactArray
+from provenformer.base.exact import ExactArray
+from provenformer.constructions.lemmas import contextual_map_ids
+from provenformer.constructions.paper.context import Sweep
 
 
 def symmetric_part(f: pf.Target) -> Any:

@@ -13,7 +13,7 @@ import torch
 from experiments.questions.learned import Shape, train_on
 
 import provenformer as pf
-from provenformer.export.blocks import block_weights
+from provenformer.networks.export.blocks import block_weights
 
 
 def token_wise_floor(f: pf.Target, samples: int) -> float:

@@ -1,17 +1,17 @@
 """provenformer: Transformers constructed from a function, with a certificate."""
 
-from provenformer import targets
-from provenformer.certify import Certificate
-from provenformer.checks import is_contextual_mapping
-from provenformer.compiler import Compiled, compile
-from provenformer.distance import Distance, distance
-from provenformer.errors import ProvenformerError
-from provenformer.finite import CompiledTokens, Memorized, compile_tokens, memorize
-from provenformer.grid import Grid
-from provenformer.planning import Plan, plan
+from provenformer.base.errors import ProvenformerError
+from provenformer.certificates.certificate import Certificate
+from provenformer.checker.verify import Report, verify
+from provenformer.compiler.compile import Compiled, compile
+from provenformer.compiler.memorize import CompiledTokens, Memorized, compile_tokens, memorize
+from provenformer.constructions.lemmas import is_contextual_mapping
+from provenformer.constructions.plan import Plan, plan
+from provenformer.functions import targets
+from provenformer.functions.distance import Distance, distance
+from provenformer.functions.grid import Grid
+from provenformer.functions.targets import Target
 from provenformer.storage import Saved, load
-from provenformer.targets import Target
-from provenformer.verification import Report, verify
 
 __all__ = [
     "Certificate",

@@ -16,12 +16,13 @@ from rich.table import Table
 
 import provenformer as pf
 from provenformer import demo as demonstration
-from provenformer import targets
-from provenformer.errors import ProvenformerError
-from provenformer.planning import Construction
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import ProvenformerError
+from provenformer.constructions.plan import Construction
+from provenformer.functions import targets
+from provenformer.functions.targets import Target
+from provenformer.look.summary import certificate_text, number, plan_table, trace_table
 from provenformer.storage import import_function
-from provenformer.summary import certificate_text, number, plan_table, trace_table
-from provenformer.targets import FloatArray, Target
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console()
@@ -303,7 +304,7 @@ def _target(name: str, d: int, n: int, support: str, positional: bool, lipschitz
 
 
 def _construction(name: str) -> Construction:
-    from provenformer.planning import CONSTRUCTIONS, require_construction
+    from provenformer.constructions.plan import CONSTRUCTIONS, require_construction
 
     require_construction(name)
     return next(c for c in CONSTRUCTIONS if c == name)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 import provenformer as pf
-from provenformer.summary import certificate_text, plan_table, trace_table
+from provenformer.look.summary import certificate_text, plan_table, trace_table
 
 TARGET, TOKENS, RELATIVE = "softmax-mean", 3, 0.05
 

@@ -25,15 +25,16 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from provenformer import targets
-from provenformer.certify import Certificate
-from provenformer.errors import ProvenformerError
-from provenformer.network import FloatRun, Network, ReluRun, SoftmaxRun
-from provenformer.targets import FloatArray, Target
-from provenformer.wide import WideBlock, WideNetwork
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import ProvenformerError
+from provenformer.certificates.certificate import Certificate
+from provenformer.functions import targets
+from provenformer.functions.targets import Target
+from provenformer.networks.thin import FloatRun, Network, ReluRun, SoftmaxRun
+from provenformer.networks.wide import WideBlock, WideNetwork
 
 if TYPE_CHECKING:
-    from provenformer.export.torch_module import TransformerBlocks, WideBlocks
+    from provenformer.networks.export.torch_module import TransformerBlocks, WideBlocks
 
 FORMAT = 1
 NETWORK, CERTIFICATE, MANIFEST = "network.safetensors", "certificate.json", "manifest.json"

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.machine import WITHOUT_AMX, require_bf16
-from provenformer.errors import ProvenformerError
 
 try:
     require_bf16()

@@ -5,10 +5,10 @@ import itertools
 import pytest
 import torch
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert import claims
 from provenformer.bert.mixers import Average, BProj
-from provenformer.codes import greedy_codes
-from provenformer.errors import ProvenformerError
+from provenformer.constructions.sum.codes import greedy_codes
 
 
 def test_every_claim_holds() -> None:

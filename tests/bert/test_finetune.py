@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.cli import app
 from provenformer.bert.finetune import FinetuneSettings, finetune
 from provenformer.bert.run_folder import load_vocabulary
-from provenformer.errors import ProvenformerError
 
 
 def run(*arguments: Any) -> str:

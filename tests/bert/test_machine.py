@@ -2,8 +2,8 @@
 
 import pytest
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert import machine
-from provenformer.errors import ProvenformerError
 
 
 def test_a_trial_that_is_killed_is_a_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.mixers import MIXERS, Mixer, build_mixer
 from provenformer.bert.mixers.convolution import BLOCK, convolve, convolve_fft, convolve_toeplitz, taps_before
-from provenformer.errors import ProvenformerError
 
 DIM, LONGEST = 8, 16
 OPTIONS = {

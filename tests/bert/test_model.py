@@ -18,6 +18,7 @@ from transformers import (
     BertModel,
 )
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert import (
     MIXERS,
     MixerBertConfig,
@@ -28,7 +29,6 @@ from provenformer.bert import (
     MixerBertModel,
 )
 from provenformer.bert.model import sinusoids
-from provenformer.errors import ProvenformerError
 
 TINY: dict[str, Any] = {
     "vocab_size": 50,

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.cli import app
 from provenformer.bert.data import prepare as preparing
 from provenformer.bert.data.documents import chunks, read_documents
@@ -21,7 +22,6 @@ from provenformer.bert.data.pairs import make_pairs
 from provenformer.bert.data.prepare import HEADER, PrepareSettings, prepare
 from provenformer.bert.data.vocabulary import SPECIAL, Vocabulary
 from provenformer.bert.sample import write_sample
-from provenformer.errors import ProvenformerError
 
 SMALL = PrepareSettings(seq_len=32, vocabulary_size=300, shard_characters=20_000)
 

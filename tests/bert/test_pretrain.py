@@ -20,7 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tensorboardX.proto.event_pb2 import Event
 
-from provenformer.atomic import atomic_path
+from provenformer.base.errors import ProvenformerError
+from provenformer.base.files import atomic_path
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.loop import NotFinite
 from provenformer.bert.metric_log import MetricLog, read_log
@@ -29,7 +30,6 @@ from provenformer.bert.processes import Processes
 from provenformer.bert.run_folder import RunFolder
 from provenformer.bert.sample import write_sample
 from provenformer.bert.settings import build_settings, read_settings
-from provenformer.errors import ProvenformerError
 
 SETTINGS = """
 steps = 24
@@ -335,7 +335,7 @@ import json, subprocess, sys
 from pathlib import Path
 from provenformer.bert.pretrain import PretrainSettings, pretrain
 from provenformer.bert.settings import build_settings, read_settings
-from provenformer.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError
 
 settings, data, run, size = sys.argv[1:]
 run = Path(run)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.data.mnli import SentencePair, read_mnli
 from provenformer.bert.data.squad import LONGEST_ANSWER, Question, best_span, question_windows, read_squad
 from provenformer.bert.data.vocabulary import train_vocabulary
-from provenformer.errors import ProvenformerError
 
 PAIRS = [SentencePair("A b.", "C d.", 0), SentencePair('Quote " here.', "No.", 2)]
 CONTEXT = " ".join(f"In {1500 + i} the Café of town number {i} was sold for {7 * i} pounds." for i in range(40))

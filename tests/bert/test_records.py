@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import stand_in_hub
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.data.examples import Examples
 from provenformer.bert.data.mnli import SentencePair, read_mnli
 from provenformer.bert.data.prepare import PrepareSettings, prepare
@@ -20,7 +21,6 @@ from provenformer.bert.data.sentences import sentences
 from provenformer.bert.data.sources import find_sources
 from provenformer.bert.data.squad import Question, read_squad
 from provenformer.bert.finetune import file_fingerprint
-from provenformer.errors import ProvenformerError
 
 datasets = pytest.importorskip("datasets")
 datasets.disable_progress_bars()
@@ -180,7 +180,7 @@ from provenformer.bert.data.mnli import read_mnli
 from provenformer.bert.data.squad import read_squad
 from provenformer.bert.data.sources import find_sources
 from provenformer.bert.finetune import file_fingerprint
-from provenformer.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError
 
 for reader, name in json.loads(sys.argv[1]):
     try:

@@ -19,9 +19,9 @@ from transformers import (
     XLMRobertaModel,
 )
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert import MIXERS, replace_attention
 from provenformer.bert.slot import MixerSlot, real_tokens
-from provenformer.errors import ProvenformerError
 
 TINY: dict[str, Any] = {
     "vocab_size": 50,

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.cli import app
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.finetune import FinetuneSettings, finetune
@@ -20,7 +21,6 @@ from provenformer.bert.pretrain import PretrainSettings, evaluate_pretrained, pr
 from provenformer.bert.processes import Processes, joined
 from provenformer.bert.sample import write_sample
 from provenformer.bert.settings import read_settings
-from provenformer.errors import ProvenformerError
 
 # An odd vocabulary does not split evenly; a low clip_norm makes the norm of the whole gradient matter in every step;
 # of 129 held-out examples one process has two batches and the other one.

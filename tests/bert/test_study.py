@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert import study
 from provenformer.bert.cli import app
 from provenformer.bert.data.prepare import PrepareSettings, prepare
@@ -17,7 +18,6 @@ from provenformer.bert.sample import write_sample
 from provenformer.bert.settings import read_settings
 from provenformer.bert.study import StudyData, StudySettings, estimate, run_study, table
 from provenformer.bert.study_figure import draw, draw_curves
-from provenformer.errors import ProvenformerError
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 STUDY = """

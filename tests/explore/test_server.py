@@ -16,12 +16,12 @@ from starlette.testclient import TestClient
 
 import provenformer as pf
 from provenformer.cli import main
+from provenformer.constructions.relax import inverse_temperature
 from provenformer.explore import building, server
 from provenformer.explore.building import Workshop, with_temperature
 from provenformer.explore.pages import best_without_positions
 from provenformer.explore.settings import DRAWN_DIM, DRAWN_LEN, LAYER_LIMIT, UNIT_LIMIT, Settings
 from provenformer.explore.views import start_tokens
-from provenformer.relax import inverse_temperature
 
 FORM = {
     "target": "softmax-mean", "token_dim": "1", "seq_len": "3", "by": "cells", "cells": "5", "tolerance": "0.1",
@@ -110,7 +110,7 @@ def test_numbers_are_the_librarys(client: TestClient, change: dict[str, str]) ->
 
 def test_ids_are_those_of_the_sweep(client: TestClient) -> None:
     """After quantising, the grid ids; after the contextual map, q of Lemma 6; every selective shift is a moment."""
-    from provenformer.context import Sweep
+    from provenformer.constructions.paper.context import Sweep
 
     c = compiled({})
     look = post(client, "/api/look", FORM | {"tokens": TOKENS, "mode": "hardmax", "token": 0})

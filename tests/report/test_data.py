@@ -7,8 +7,8 @@ import pytest
 from report_cases import KINDS, made
 
 import provenformer as pf
-from provenformer.checks import contextual_map_ids
-from provenformer.context import Sweep
+from provenformer.constructions.lemmas import contextual_map_ids
+from provenformer.constructions.paper.context import Sweep
 from provenformer.report.bumps import bumps
 from provenformer.report.context_ids import REPEATED, id_table, leaps, path
 from provenformer.report.sizes import HIDDEN_UNITS, variants

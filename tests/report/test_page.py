@@ -14,7 +14,7 @@ from report_cases import PAGES, Reported, made
 
 import provenformer as pf
 from provenformer import cli, demo
-from provenformer.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError
 from provenformer.report import report
 from provenformer.report.findings import find
 from provenformer.report.pictures import pictures

@@ -28,12 +28,12 @@ HERE = [
     "reproduce.md", "study.md",
 ]  # fmt: skip
 ELSEWHERE = {
-    "certificates.md": "tests/certified/test_pages.py",
-    "numerics.md": "tests/certified/test_pages.py",
-    "sum.md": "tests/certified/test_pages.py",
-    "paper.md": "tests/core/test_docs.py",
-    "targets.md": "tests/core/test_docs.py",
-    "width.md": "tests/core/test_docs.py",
+    "certificates.md": "tests/site/test_pages.py",
+    "numerics.md": "tests/site/test_pages.py",
+    "sum.md": "tests/site/test_pages.py",
+    "paper.md": "tests/site/test_docs.py",
+    "targets.md": "tests/site/test_docs.py",
+    "width.md": "tests/site/test_docs.py",
     "mixers.md": "test_mixers_page",
     "training.md": "test_training_page",
     "tour.md": "docs/conf.py",  # the strict build runs it for its pictures and compares what it prints
@@ -104,7 +104,7 @@ def test_training_page(tmp_path: Path, shell: Callable[[str], None]) -> None:
 
 
 def test_readme_examples_about_mixers() -> None:
-    """The last block of the README; the first two are run by tests/core/test_docs.py."""
+    """The last block of the README; the first two are run by tests/site/test_docs.py."""
     torch = pytest.importorskip("torch")
     bert = pytest.importorskip("provenformer.bert")
     last = [b for b in blocks(ROOT / "README.md") if b.language == "python"][-1]

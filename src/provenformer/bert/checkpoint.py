@@ -10,10 +10,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from provenformer.atomic import atomic_path
+from provenformer.base.errors import ProvenformerError
+from provenformer.base.files import atomic_path
 from provenformer.bert.processes import Processes
 from provenformer.bert.sharding import own_part, whole
-from provenformer.errors import ProvenformerError
 
 KEPT = 2  # the newest, and one to fall back on
 MOMENTS = ("exp_avg", "exp_avg_sq")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.mixers import Average, BProj, Mixer, SepConv
-from provenformer.codes import greedy_codes
-from provenformer.errors import ProvenformerError
+from provenformer.constructions.sum.codes import greedy_codes
 
 
 @dataclass(frozen=True)

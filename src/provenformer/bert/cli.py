@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from transformers.utils import logging
 
-from provenformer.atomic import atomic_path
+from provenformer.base.errors import ProvenformerError
+from provenformer.base.files import atomic_path
 from provenformer.bert.claims import check_all
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.evaluate import evaluate_run
@@ -22,7 +23,6 @@ from provenformer.bert.sample import write_sample
 from provenformer.bert.settings import read_settings
 from provenformer.bert.study import StudyData, StudySettings, run_study, table
 from provenformer.bert.study_figure import draw, draw_curves
-from provenformer.errors import ProvenformerError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 Run = Annotated[Path, typer.Option(help="Folder of the run; a run that stopped resumes there.")]

@@ -6,9 +6,9 @@ import torch
 from transformers import BertConfig
 from transformers.activations import ACT2FN
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.mixers import MIXERS
 from provenformer.bert.slot import mixer_for
-from provenformer.errors import ProvenformerError
 
 SIZES = (
     "vocab_size",

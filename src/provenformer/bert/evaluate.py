@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.finetune import FinetuneSettings, evaluate_finetuned
 from provenformer.bert.pretrain import PretrainSettings, evaluate_pretrained
 from provenformer.bert.settings import build_settings, read_json
-from provenformer.errors import ProvenformerError
 
 
 def evaluate_run(run: Path, data: Path) -> dict[str, float]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.config import MixerBertConfig
 from provenformer.bert.data.examples import Batch
 from provenformer.bert.data.mnli import LABELS, SentencePair, read_mnli
@@ -25,7 +26,6 @@ from provenformer.bert.metrics import exact_match, f1
 from provenformer.bert.model import MixerBertForQuestionAnswering, MixerBertForSequenceClassification
 from provenformer.bert.processes import Processes, joined
 from provenformer.bert.run_folder import RunFolder, load_saved, load_vocabulary
-from provenformer.errors import ProvenformerError
 
 EVALUATION_BATCH = 64
 TASKS = ("mnli", "squad")

@@ -20,13 +20,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.checkpoint import load_checkpoint, save_checkpoint
 from provenformer.bert.data.examples import Batch
 from provenformer.bert.machine import require_bf16
 from provenformer.bert.metric_log import MetricLog
 from provenformer.bert.processes import Processes
 from provenformer.bert.sharding import gathered, shard, whole
-from provenformer.errors import ProvenformerError
 
 Range = tuple[str, Callable[[float], bool]]
 FROM_0: Range = ("at least 0", lambda value: value >= 0)

@@ -5,7 +5,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from provenformer.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError
 
 WITHOUT_AMX = ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 TRIAL = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.functional.linear(x, x)"

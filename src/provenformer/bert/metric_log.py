@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tensorboardX import SummaryWriter
 
-from provenformer.atomic import atomic_path, clear_errors
+from provenformer.base.files import atomic_path, clear_errors
 
 
 class MetricLog:

@@ -25,10 +25,10 @@ from transformers import (
 from transformers.modeling_outputs import MaskedLMOutput
 from transformers.models.bert.modeling_bert import BertEmbeddings, BertForPreTrainingOutput
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.config import MixerBertConfig
 from provenformer.bert.layers import MixerEncoder
 from provenformer.bert.mixers import Mixer
-from provenformer.errors import ProvenformerError
 
 SLOWEST_POSITION_SINE = 100.0  # wavelengths run from 2 pi to 2 pi times this
 NOT_MASKED = -100  # Hugging Face's label of a position without a target

@@ -11,6 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.config import MixerBertConfig
 from provenformer.bert.data.examples import Batch, Examples, MaskedBatches
 from provenformer.bert.data.masking import NO_TARGET, Masking
@@ -19,7 +20,6 @@ from provenformer.bert.loop import TrainingSettings, autocast, evaluate, train
 from provenformer.bert.model import MixerBertForPreTraining
 from provenformer.bert.processes import Processes, joined
 from provenformer.bert.run_folder import RunFolder, load_saved, load_vocabulary
-from provenformer.errors import ProvenformerError
 
 EVALUATION_BATCH = 64
 

@@ -10,7 +10,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from provenformer.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError
 
 
 @dataclass(frozen=True)

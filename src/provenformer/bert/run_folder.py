@@ -18,13 +18,13 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
-from provenformer.atomic import atomic_path, clear_errors, write_json
+from provenformer.base.errors import ProvenformerError
+from provenformer.base.files import atomic_path, clear_errors, write_json
 from provenformer.bert.data.vocabulary import Vocabulary
 from provenformer.bert.processes import Processes
 from provenformer.bert.provenance import provenance
 from provenformer.bert.settings import read_json
 from provenformer.bert.sharding import whole_weights
-from provenformer.errors import ProvenformerError
 
 
 class RunFolder:

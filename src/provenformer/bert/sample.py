@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from provenformer.atomic import atomic_path
+from provenformer.base.files import atomic_path
 
 NAMES = [
     "Anna",

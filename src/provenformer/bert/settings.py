@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from provenformer.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError
 
 Settings = TypeVar("Settings")
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.mixers import Mixer, build_mixer
-from provenformer.errors import ProvenformerError
 
 
 class MixerSlot(nn.Module):

@@ -14,7 +14,8 @@ from typing import Any
 
 from scipy import stats
 
-from provenformer.atomic import write_json
+from provenformer.base.errors import ProvenformerError
+from provenformer.base.files import write_json
 from provenformer.bert.config import MixerBertConfig
 from provenformer.bert.data.examples import Examples
 from provenformer.bert.finetune import FinetuneSettings, file_fingerprint, finetune
@@ -25,7 +26,6 @@ from provenformer.bert.pretrain import PretrainSettings, data_fingerprint, model
 from provenformer.bert.processes import joined
 from provenformer.bert.provenance import provenance
 from provenformer.bert.settings import build_settings, read_json
-from provenformer.errors import ProvenformerError
 
 CONFIDENCE = 0.95
 

@@ -4,9 +4,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from provenformer.atomic import atomic_path
+from provenformer.base.errors import ProvenformerError
+from provenformer.base.files import atomic_path
 from provenformer.bert.study import StudySettings, finished, summary
-from provenformer.errors import ProvenformerError
 
 
 def draw(settings: StudySettings, results: Path, path: Path) -> None:

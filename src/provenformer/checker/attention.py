@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import Rejected
 from provenformer.checker.points import TINY, U, Where, quarters, read
-from provenformer.errors import Rejected
-from provenformer.network import SoftmaxRun
-from provenformer.targets import FloatArray
+from provenformer.networks.thin import SoftmaxRun
 
 CERTAIN = 746.0  # exp(-746) is below the smallest float64
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from provenformer.base.errors import Rejected
 from provenformer.checker.points import TINY, U, Where
-from provenformer.errors import Rejected
-from provenformer.network import ReluRun
+from provenformer.networks.thin import ReluRun
 
 
 def single_row(where: Where, run: ReluRun) -> int:

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from provenformer.network import Network, ReluRun, SoftmaxRun
-from provenformer.targets import FloatArray
+from provenformer.base.arrays import FloatArray
+from provenformer.networks.thin import Network, ReluRun, SoftmaxRun
 
 LIMIT_BITS = 1000.0  # float64 ends at 2^1024
 _U = 2.0**-53

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import Rejected
 from provenformer.checker.points import TINY, U, feed_points
 from provenformer.checker.walk import Walk
-from provenformer.errors import Rejected
-from provenformer.network import ReluRun, SoftmaxRun
-from provenformer.targets import FloatArray
+from provenformer.networks.thin import ReluRun, SoftmaxRun
 
 
 def require_zero_outside(walk: Walk) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from provenformer.errors import Rejected
-from provenformer.network import ReluRun
-from provenformer.targets import FloatArray
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import Rejected
+from provenformer.networks.thin import ReluRun
 
 U = 2.0**-53
 TINY = 2.0**-1000  # covers what underflow can lose, however many products

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import Rejected
 from provenformer.checker.attention import attend
 from provenformer.checker.coordinates import as_float, map_intervals, single_row
 from provenformer.checker.points import U, Where, feed_points
-from provenformer.errors import Rejected
-from provenformer.grid import Grid
-from provenformer.network import Network, ReluRun
-from provenformer.targets import FloatArray, Target
+from provenformer.functions.grid import Grid
+from provenformer.functions.targets import Target
+from provenformer.networks.thin import Network, ReluRun
 
 
 class Walk:

@@ -1,4 +1,4 @@
-"""The checker's walk through a wide network: all good inputs at once, from the weights alone (see verification.py).
+"""The checker's walk through a wide network: all good inputs at once, from the weights alone (see verify.py).
 
 A feed-forward layer must be a staircase: units in pairs (start, end) with opposite coefficients, pairs apart from each
 other. Between two pairs it is exactly flat, so a number known up to a radius that meets no pair gives one exact height, and
@@ -13,10 +13,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from provenformer.errors import Rejected
-from provenformer.grid import Grid, IntArray
-from provenformer.targets import FloatArray, Target
-from provenformer.wide import WideBlock, WideNetwork
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import Rejected
+from provenformer.functions.grid import Grid, IntArray
+from provenformer.functions.targets import Target
+from provenformer.networks.wide import WideBlock, WideNetwork
 
 U = 2.0**-53
 

@@ -13,10 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from provenformer import compiler, context, quantize, sums, values
-from provenformer.compiler import Compiled, plan_for
-from provenformer.errors import ProvenformerError
-from provenformer.exact import Array
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import ProvenformerError
+from provenformer.base.exact import Array
+from provenformer.compiler import compile as compiler
+from provenformer.compiler.compile import Compiled, plan_for
+from provenformer.constructions.paper import context, quantize, values
+from provenformer.constructions.plan import Construction, Plan
+from provenformer.constructions.relax import inverse_temperature, relax
+from provenformer.constructions.sum import layers as sums
+from provenformer.constructions.wide import wide_network
 from provenformer.explore.settings import (
     DRAWN_DIM,
     DRAWN_LEN,
@@ -26,12 +32,9 @@ from provenformer.explore.settings import (
     Knobs,
     Settings,
 )  # fmt: skip
-from provenformer.modified import FeedForward, ModifiedNetwork, ThreePiece
-from provenformer.network import Network, SoftmaxRun, evaluate
-from provenformer.planning import Construction, Plan
-from provenformer.relax import inverse_temperature, relax
-from provenformer.targets import FloatArray
-from provenformer.wide import WideNetwork, wide_network
+from provenformer.networks.modified import FeedForward, ModifiedNetwork, ThreePiece
+from provenformer.networks.thin import Network, SoftmaxRun, evaluate
+from provenformer.networks.wide import WideNetwork
 
 SECONDS = 20.0  # for one network
 KEPT = 24  # networks in memory, a few hundred kilobytes each

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from provenformer import context, quantize, values
+from provenformer.base.arrays import FloatArray
+from provenformer.constructions.paper import context, quantize, values
+from provenformer.constructions.sum.layers import TokenCodes
 from provenformer.explore.building import Built, Relaxed, columns_of
-from provenformer.grid import IntArray
-from provenformer.modified import Attention, FeedForward
-from provenformer.network import FloatRun, Network, ReluRun, SoftmaxRun, attention, feed_forward
-from provenformer.sums import TokenCodes
-from provenformer.targets import FloatArray
+from provenformer.functions.grid import IntArray
+from provenformer.networks.modified import Attention, FeedForward
+from provenformer.networks.thin import FloatRun, Network, ReluRun, SoftmaxRun, attention, feed_forward
 
 BoolArray = NDArray[np.bool_]
 COLLISION = 0.5  # ids are whole numbers; different tokens closer than this are not told apart

@@ -9,18 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from provenformer import quantize, targets
-from provenformer.checks import is_permutation_equivariant
-from provenformer.distance import distance
-from provenformer.errors import ProvenformerError
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import ProvenformerError
+from provenformer.constructions.lemmas import is_permutation_equivariant
+from provenformer.constructions.paper import quantize
+from provenformer.constructions.plan import Construction
 from provenformer.explore.building import Workshop, columns_of, relaxed
 from provenformer.explore.settings import Fields, Knobs, Settings, choice, number, read_tokens, whole
 from provenformer.explore.views import along, heat_map, measured_distance, run
-from provenformer.grid import Grid
-from provenformer.network import Network
-from provenformer.planning import Construction
-from provenformer.targets import FloatArray
-from provenformer.wide import WideNetwork
+from provenformer.functions import targets
+from provenformer.functions.distance import distance
+from provenformer.functions.grid import Grid
+from provenformer.networks.thin import Network
+from provenformer.networks.wide import WideNetwork
 
 THREE = 3  # tokens on the pages that show some
 EQUIVARIANT = "softmax-mean"

@@ -26,7 +26,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from provenformer.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError
 from provenformer.explore import pages, views
 from provenformer.explore.building import Workshop, build, columns_of
 from provenformer.explore.settings import (

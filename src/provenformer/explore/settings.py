@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from provenformer import targets
-from provenformer.errors import ProvenformerError
-from provenformer.integrals import Kind
-from provenformer.planning import CONSTRUCTIONS, Construction
-from provenformer.targets import FloatArray, Target
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import ProvenformerError
+from provenformer.bounds.integrals import Kind
+from provenformer.constructions.plan import CONSTRUCTIONS, Construction
+from provenformer.functions import targets
+from provenformer.functions.targets import Target
 
 LAYER_LIMIT = 600  # layers of a network that is built: one token move must follow all of them within 100 ms
 UNIT_LIMIT = 1_200  # hidden units of a wide network: two per step, and its steps are followed one at a time

@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from provenformer import targets
-from provenformer.certify import TERM_MEANINGS
-from provenformer.compiler import plan_for
-from provenformer.distance import distance
-from provenformer.errors import ProvenformerError
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import ProvenformerError
+from provenformer.certificates.certificate import TERM_MEANINGS
+from provenformer.compiler.compile import plan_for
+from provenformer.constructions.plan import Plan
+from provenformer.constructions.sum.layers import TokenCodes
 from provenformer.explore import following
 from provenformer.explore.building import Built, Relaxed, columns_of, relaxed, require_drawable, require_small
 from provenformer.explore.settings import PLAN_LIMITS, Knobs, Settings
-from provenformer.network import Network, evaluate
-from provenformer.piecewise import PiecewiseConstant
-from provenformer.planning import Plan
-from provenformer.summary import count, number
-from provenformer.sums import TokenCodes
-from provenformer.targets import FloatArray
-from provenformer.wide import WideNetwork
+from provenformer.functions import targets
+from provenformer.functions.distance import distance
+from provenformer.functions.piecewise import PiecewiseConstant
+from provenformer.look.summary import count, number
+from provenformer.networks.thin import Network, evaluate
+from provenformer.networks.wide import WideNetwork
 
 SLICE_POINTS = 97
 START = [[0.13, 0.87, 0.47, 0.29, 0.68, 0.94], [0.57, 0.22, 0.81, 0.07, 0.38, 0.66]]  # as many rows and tokens as drawn

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from provenformer.errors import ProvenformerError
-from provenformer.targets import FloatArray
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import ProvenformerError
 
 Format = Literal["svg", "png", "pdf"]
 FORMATS: tuple[Format, ...] = get_args(Format)

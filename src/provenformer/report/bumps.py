@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from provenformer.network import Network, ReluRun
+from provenformer.base.arrays import FloatArray
+from provenformer.constructions.paper.values import STAGE as VALUES
+from provenformer.networks.thin import Network, ReluRun
+from provenformer.networks.wide import WideNetwork
 from provenformer.report.context_ids import context_sequences, sample_contexts
 from provenformer.report.states import CONTEXT, after, column_ids, from_stage
 from provenformer.report.subject import Subject
-from provenformer.targets import FloatArray
-from provenformer.values import STAGE as VALUES
-from provenformer.wide import WideNetwork
 
 PROFILES = 4  # ids drawn close up
 HEIGHTS = 240  # ids drawn with their output

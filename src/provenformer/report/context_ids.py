@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from provenformer.context import Sweep
-from provenformer.grid import ContextKind, Grid, IntArray
+from provenformer.base.arrays import FloatArray
+from provenformer.constructions.paper.context import Sweep
+from provenformer.constructions.sum.layers import token_codes
+from provenformer.functions.grid import ContextKind, Grid, IntArray
+from provenformer.networks.wide import WideNetwork
 from provenformer.report.states import CONTEXT, INPUT, State, column_ids, states
 from provenformer.report.subject import Subject
-from provenformer.sums import token_codes
-from provenformer.targets import FloatArray
-from provenformer.wide import WideNetwork
 
 MOST_CONTEXTS = 48  # drawn; more lines hide one another
 MOST_REPEATED = 24

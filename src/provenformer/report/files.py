@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from provenformer.atomic import atomic_path
-from provenformer.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError
+from provenformer.base.files import atomic_path
 
 
 def write_together(files: Mapping[Path, bytes]) -> None:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from provenformer.distance import Distance
-from provenformer.errors import ProvenformerError
+from provenformer.base.arrays import FloatArray, require_sequences
+from provenformer.base.errors import ProvenformerError
+from provenformer.functions.distance import Distance
 from provenformer.report.bumps import Bumps, bumps
 from provenformer.report.context_ids import IdTable, Leaps, Moment, id_table, leaps, path
 from provenformer.report.sizes import Variant, variants
 from provenformer.report.subject import Subject
 from provenformer.report.surfaces import Curve, Quantised, Surface, curve, measured_distance, quantised, surface
-from provenformer.targets import FloatArray, require_sequences
 
 NUMBERS_SHOWN = 2000  # output numbers of a data set that are drawn
 

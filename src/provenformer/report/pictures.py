@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
+from provenformer.look.summary import count
+from provenformer.networks.wide import WideNetwork
 from provenformer.report import figures, figures_ids
 from provenformer.report.context_ids import OUTSIDE, REPEATED
 from provenformer.report.figures import MOST_EDGES, entry_name, sequence_name
@@ -15,8 +17,6 @@ from provenformer.report.figures_ids import MOST_TOKENS
 from provenformer.report.findings import Findings
 from provenformer.report.style import short
 from provenformer.report.surfaces import Surface
-from provenformer.summary import count
-from provenformer.wide import WideNetwork
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,17 @@ from fractions import Fraction
 
 import numpy as np
 
-from provenformer import quantize
-from provenformer.certify import rounding_error, with_rounding
-from provenformer.compiler import merge_values, sum_network, wide_blocks
-from provenformer.errors import ProvenformerError, Rejected
-from provenformer.layers import block_parameters
-from provenformer.network import Network
-from provenformer.piecewise import PiecewiseConstant
-from provenformer.planning import CONSTRUCTIONS, Construction, Plan, context_kind, plan
-from provenformer.relax import relax
+from provenformer.base.errors import ProvenformerError, Rejected
+from provenformer.certificates.certify import rounding_error, with_rounding
+from provenformer.compiler.compile import merge_values, sum_network, wide_blocks
+from provenformer.constructions.paper import quantize
+from provenformer.constructions.plan import CONSTRUCTIONS, Construction, Plan, context_kind, plan
+from provenformer.constructions.relax import relax
+from provenformer.functions.piecewise import PiecewiseConstant
+from provenformer.networks.stack import block_parameters
+from provenformer.networks.thin import Network
+from provenformer.networks.wide import WideNetwork
 from provenformer.report.subject import Subject
-from provenformer.wide import WideNetwork
 
 SUM: Construction = "sum"
 WIDE: Construction = "wide"

@@ -11,10 +11,10 @@ from itertools import groupby
 
 import numpy as np
 
-from provenformer.network import FloatRun, Network, SoftmaxRun
+from provenformer.base.arrays import FloatArray, require_sequences
+from provenformer.networks.thin import FloatRun, Network, SoftmaxRun
+from provenformer.networks.wide import WideNetwork
 from provenformer.report.subject import Subject
-from provenformer.targets import FloatArray, require_sequences
-from provenformer.wide import WideNetwork
 
 INPUT = "input"
 CONTEXT = "contextual map"

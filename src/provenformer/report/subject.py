@@ -8,16 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from provenformer.certify import Certificate
-from provenformer.compiler import Compiled
-from provenformer.errors import ProvenformerError
-from provenformer.finite import Memorized
-from provenformer.grid import ContextKind, Grid
-from provenformer.network import Network
-from provenformer.planning import CONSTRUCTIONS, Construction, Plan, context_kind, plan
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import ProvenformerError
+from provenformer.certificates.certificate import Certificate
+from provenformer.compiler.compile import Compiled
+from provenformer.compiler.memorize import Memorized
+from provenformer.constructions.plan import CONSTRUCTIONS, Construction, Plan, context_kind, plan
+from provenformer.functions.grid import ContextKind, Grid
+from provenformer.functions.targets import Target
+from provenformer.networks.thin import Network
+from provenformer.networks.wide import WideNetwork
 from provenformer.storage import Saved, load
-from provenformer.targets import FloatArray, Target
-from provenformer.wide import WideNetwork
 
 GOLDEN = (5**0.5 - 1) / 2  # multiples of it are spread evenly over the unit interval
 

@@ -7,12 +7,12 @@ from math import isqrt
 
 import numpy as np
 
-from provenformer.distance import REPEATS, Distance, distance
-from provenformer.grid import Grid
+from provenformer.base.arrays import FloatArray
+from provenformer.functions.distance import REPEATS, Distance, distance
+from provenformer.functions.grid import Grid
+from provenformer.networks.wide import WideNetwork
 from provenformer.report.states import after
 from provenformer.report.subject import Subject
-from provenformer.targets import FloatArray
-from provenformer.wide import WideNetwork
 
 CURVE_POINTS = 701
 SURFACE_POINTS = 112  # per axis: finer than the eye resolves in a printed heat map of cubes

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from provenformer.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError
 
 Document = list[str]
 

@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.data.masking import Masking
 from provenformer.bert.data.order import rows_of_step, uniform_draws
 from provenformer.bert.data.prepare import HEADER, checksum, read_manifest
 from provenformer.bert.data.vocabulary import Vocabulary
-from provenformer.errors import ProvenformerError
 
 Batch = dict[str, Tensor]
 DRAWS = 3  # uniform numbers that masking needs for a position

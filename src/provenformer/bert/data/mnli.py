@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.data.documents import read_json_lines, read_lines
 from provenformer.bert.data.records import Records, is_table
-from provenformer.errors import ProvenformerError
 
 LABELS = ("entailment", "neutral", "contradiction")
 NO_GOLD = "-"  # annotators did not agree; such pairs are left out, as usual

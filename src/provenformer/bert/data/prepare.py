@@ -22,14 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.progress import Progress
 
-from provenformer.atomic import atomic_path, write_json
+from provenformer.base.errors import ProvenformerError
+from provenformer.base.files import atomic_path, write_json
 from provenformer.bert.data.documents import Document, chunks
 from provenformer.bert.data.pairs import Pair, make_pairs
 from provenformer.bert.data.records import digest
 from provenformer.bert.data.sources import Source, find_sources
 from provenformer.bert.data.vocabulary import Vocabulary, train_vocabulary
 from provenformer.bert.settings import read_json
-from provenformer.errors import ProvenformerError
 
 HEADER = 3  # foreign, first, length
 SHORTEST = 8  # positions: the three special tokens and a few words

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.data.documents import read_json_lines
-from provenformer.errors import ProvenformerError
 
 PREFIX = "hf:"
 TABLES = {".parquet": "parquet", ".arrow": "arrow"}  # suffix -> its builder in `datasets`

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.data.documents import Document, read_documents, text_files
 from provenformer.bert.data.records import JSON_LINES, TABLES, Records, digest, is_table
 from provenformer.bert.data.sentences import sentences
-from provenformer.errors import ProvenformerError
 
 
 @dataclass(frozen=True)

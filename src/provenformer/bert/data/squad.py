@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.data.documents import open_text
 from provenformer.bert.data.records import Record, Records, is_table
 from provenformer.bert.data.vocabulary import Vocabulary
 from provenformer.bert.data.windows import Windows
-from provenformer.errors import ProvenformerError
 
 LONGEST_QUESTION = 64  # tokens; the rest of a longer one is cut off, as in BERT
 LONGEST_ANSWER = 30  # tokens of a predicted answer, as in BERT

@@ -15,8 +15,8 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import WordPieceTrainer
 
-from provenformer.atomic import atomic_path
-from provenformer.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError
+from provenformer.base.files import atomic_path
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"

@@ -3,6 +3,7 @@
 import inspect
 from typing import Any
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.mixers.attention import Attention
 from provenformer.bert.mixers.average import Average
 from provenformer.bert.mixers.base import Mixer
@@ -10,7 +11,6 @@ from provenformer.bert.mixers.bproj import BProj
 from provenformer.bert.mixers.dynamicconv import DynamicConv
 from provenformer.bert.mixers.fourier import Fourier
 from provenformer.bert.mixers.sepconv import SepConv
-from provenformer.errors import ProvenformerError
 
 MIXERS: dict[str, type[Mixer]] = {
     "attention": Attention,

@@ -4,8 +4,8 @@ from torch import Tensor
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertSelfAttention
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.mixers.base import Mixer
-from provenformer.errors import ProvenformerError
 
 
 class Attention(Mixer):

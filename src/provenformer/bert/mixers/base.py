@@ -9,7 +9,7 @@ The output on padded positions is finite and means nothing.
 
 from torch import Tensor, nn
 
-from provenformer.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError
 
 
 class Mixer(nn.Module):

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.mixers.base import Mixer, zero_padding
-from provenformer.errors import ProvenformerError
 
 
 class BProj(Mixer):

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.bert.mixers.base import Mixer, zero_padding
 from provenformer.bert.mixers.convolution import convolve
-from provenformer.errors import ProvenformerError
 
 
 class SepConv(Mixer):

@@ -1,0 +1,1 @@
+"""Errors, arrays, files and exact numbers: what everything else stands on."""

@@ -1,0 +1,28 @@
+"""Arrays of sequences: (..., token_dim, seq_len), one token per column, float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from provenformer.base.errors import ProvenformerError
+
+FloatArray = NDArray[np.float64]
+
+
+def require_sequences(x: Any, token_dim: int, seq_len: int) -> FloatArray:
+    """`x` as finite float64 of shape (..., token_dim, seq_len), or one clear line."""
+    try:
+        array: FloatArray = np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ProvenformerError(f"X is not an array of numbers ({error}); give shape (..., d, n).") from error
+    if array.shape[-2:] != (token_dim, seq_len):
+        raise ProvenformerError(
+            f"X has shape {array.shape}, but the last two axes must be (token_dim, seq_len) = ({token_dim}, {seq_len}); "
+            "put one token in each column."
+        )
+    if not np.all(np.isfinite(array)):
+        raise ProvenformerError("X has an entry that is not finite; give real numbers.")
+    return array

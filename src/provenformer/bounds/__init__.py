@@ -1,0 +1,1 @@
+"""What can be proved about a function on boxes: intervals, slopes, integrals."""

@@ -1,0 +1,412 @@
+"""Bounds on the distance between a target and a piecewise constant function: the integral of |f - A|^p over the box.
+
+Three kinds, from strong to weak:
+- rigorous: f on boxes in interval arithmetic. Where f can be differentiated on boxes (slopes.py), f - A is a linear
+  function plus a bounded remainder on each box, and only boxes with a large remainder are cut. Otherwise every cube is cut
+  into m^(dn) boxes and the largest |f - A| on each is bounded; m doubles until the bound is within `TIGHT` of the midpoint
+  estimate or the budget of boxes is spent.
+- lipschitz: ||f(X) - f(C)||_p <= L ||X - C||_p, and the mean of |x - c|^p over a cell of width w is (w/2)^p / (p + 1).
+- statistical: f is a black box; a sample mean with a one-sided normal confidence bound.
+
+Every result is an upper bound on an integral over the target's box, and on the range of f there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import ProvenformerError
+from provenformer.bounds.intervals import Interval
+from provenformer.bounds.slopes import slopes_of
+from provenformer.functions.grid import Grid, IntArray
+from provenformer.functions.targets import Target
+
+Kind = Literal["rigorous", "lipschitz", "statistical"]
+KINDS: tuple[Kind, ...] = ("rigorous", "lipschitz", "statistical")
+TIGHT = 1.1  # bound over estimate at which subdividing stops
+BOX_BUDGET = 6_000_000
+CHUNK = 1 << 16  # boxes evaluated at once
+REMAINDER = 0.1  # a box is settled when its remainder adds at most this share to its linear part
+MAX_CUTS = 8
+SEQUENCE_LIMIT = 1 << 22
+NORM_LIMIT = 64  # beyond, powers of small errors leave the float64 range; d_64 is close to the maximum anyway
+SMALLEST_VOLUME = 2.0**-100
+CONFIDENCE = 0.999
+SAMPLES = 200_000
+_SUM_SLACK = 1.0 + 2.0**-36  # pairwise float64 sums and powers of non-negative terms: far below this
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Cubes with the value assigned to them: ids (count, n), values (count, d, n), and how often each occurs."""
+
+    grid: Grid
+    ids: IntArray
+    values: FloatArray
+    multiplicity: FloatArray  # permutations of the cube; 1 with positions
+
+    @classmethod
+    def of(cls, grid: Grid, ids: IntArray, values: FloatArray, positional: bool, trusted: bool = True) -> Cells:
+        """`values` (count, n, d) for contexts that cover the box: all multisets, or all sequences."""
+        if not trusted and not positional:
+            ids, values = _every_order(grid, ids, values)
+            positional = True
+        if positional:
+            count = np.ones(len(ids))
+        else:
+            same = ids[:, :, None] == ids[:, None, :]
+            # n! / prod(m_i!): the j-th of equal tokens contributes its rank among them. Factor by factor in float64, since
+            # 21! does not fit 64 bits; the rounding is covered by _SUM_SLACK.
+            rank = np.tril(same).sum(axis=2)
+            count = (np.arange(1, grid.seq_len + 1) / rank).prod(axis=1)
+        return cls(grid, ids, np.ascontiguousarray(np.swapaxes(values, 1, 2)), count)
+
+    def __getitem__(self, part: Any) -> Cells:
+        return Cells(self.grid, self.ids[part], self.values[part], self.multiplicity[part])
+
+
+def _every_order(grid: Grid, ids: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Contexts in every order of their tokens, with the values that an equivariant network has there.
+
+    Where the target's equivariance is only the user's word, its distance from the network is bounded in every order.
+    """
+    k, n = grid.column_count, grid.seq_len
+    if k**n > SEQUENCE_LIMIT:
+        raise ProvenformerError(
+            f"a bound for a function of your own needs {k**n:,} cubes (limit {SEQUENCE_LIMIT:,}); use fewer cells per axis."
+        )
+    weights = k ** np.arange(n - 1, -1, -1)
+    everything = grid.contexts("sequences")
+    order = np.argsort(everything, axis=1, kind="stable")
+    at = np.searchsorted(ids @ weights, np.take_along_axis(everything, order, axis=1) @ weights)
+    at = np.minimum(at, len(ids) - 1)
+    found = (
+        (ids[at] == np.take_along_axis(everything, order, axis=1)).all(axis=1) if len(ids) else np.zeros(len(at), bool)
+    )
+    out = np.empty((int(found.sum()), n, values.shape[2]))
+    np.put_along_axis(out, order[found][..., None], values[at[found]], axis=1)
+    return everything[found], out
+
+
+@dataclass(frozen=True)
+class IntegralBound:
+    """integral of |f - A|^p <= upper (about `estimate`), and low <= f <= high per row on those cells."""
+
+    upper: float
+    estimate: float
+    low: FloatArray
+    high: FloatArray
+    boxes: int = 0
+
+
+def supports_intervals(target: Target) -> bool:
+    """Whether the function runs on intervals; decided by running it on all of the box, cut in two, and at points."""
+    low, high = (np.broadcast_to(v[:, None], (1, target.token_dim, target.seq_len)) for v in (target.low, target.high))
+    middle = low / 2 + high / 2
+    try:
+        y = target.fn(Interval(np.concatenate([low, middle]), np.concatenate([middle, high])))
+        return isinstance(y, Interval) and y.shape == (2, *low.shape[1:]) and _agrees(target, target.fn, Interval)
+    except Exception:
+        return False
+
+
+def _agrees(target: Target, fn: Any, box: Any) -> bool:
+    """The function on point boxes against its plain values, in batches of other sizes: does it mean the same there?
+
+    A proof is not possible, but a function that branches on types, or indexes what is not its own, does not pass.
+    """
+    x = target.sample(16, seed=7)
+    y, found = target(x)[:5], fn(box(x[:5], x[:5]))
+    spare = 1e-6 * (1.0 + np.abs(y))
+    return bool(found.shape == y.shape and ((found.lo <= y + spare) & (found.hi >= y - spare)).all())
+
+
+def best_kind(target: Target) -> Kind:
+    """The strongest kind of certificate that the target allows."""
+    if supports_intervals(target):
+        return "rigorous"
+    return "statistical" if target.lipschitz is None else "lipschitz"
+
+
+def bound_integral(
+    target: Target, cells: Cells, norm_order: float, kind: Kind, box_budget: int = BOX_BUDGET
+) -> IntegralBound:
+    """An upper bound on the integral of |f - A|^p over the given cells, of the given kind."""
+    if not len(cells.ids):
+        zero = np.zeros(target.token_dim)
+        return IntegralBound(0.0, 0.0, zero, zero)
+    if kind == "rigorous":
+        return _rigorous(target, cells, norm_order, box_budget)
+    if kind == "lipschitz":
+        return _lipschitz(target, cells, norm_order)
+    return _statistical(target, cells, norm_order)
+
+
+def power(size: FloatArray, p: float) -> FloatArray:
+    """size^p for size >= 0, from above: what would underflow counts as 2^-900, what overflows is inf."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.maximum(size, 2.0 ** (-900 / p)) ** p)
+
+
+def p_sum(terms: Any, p: float) -> float:
+    """(sum of t^p)^(1/p) for t >= 0, without under- or overflow."""
+    sizes = np.asarray(terms, dtype=np.float64)
+    largest = float(sizes.max(initial=0.0))
+    if not 0 < largest < np.inf:
+        return largest
+    return float(largest * ((sizes / largest) ** p).sum() ** (1 / p))
+
+
+def cell_volume(target: Target, grid: Grid) -> float:
+    """The volume of one cube of sequences."""
+    volume = float(prod(((target.high - target.low) / grid.cells_per_axis).tolist()) ** grid.seq_len)
+    if not SMALLEST_VOLUME < volume < 1 / SMALLEST_VOLUME:
+        raise ProvenformerError(
+            f"a cube of the support {target.support} has volume {volume:.1e}, outside 2^-100..2^100; rescale the inputs."
+        )
+    return volume
+
+
+def _rigorous(target: Target, cells: Cells, p: float, budget: int) -> IntegralBound:
+    try:
+        return _on_boxes(target, cells, p, budget)
+    except TypeError as error:  # an operation that intervals refuse, on some cube
+        raise ProvenformerError(
+            f"target '{target.name}' cannot be bounded on every cube ({error}); shrink its support or give another kind=."
+        ) from error
+
+
+def _on_boxes(target: Target, cells: Cells, p: float, budget: int) -> IntegralBound:
+    if supports_slopes(target):
+        return _by_slopes(target, cells, p, budget)
+    axes = target.token_dim * target.seq_len
+    cuts = 1
+    result = _subdivided(target, cells, p, cuts)
+    while result.upper > TIGHT**p * result.estimate and len(cells.ids) * (2 * cuts) ** axes <= budget:
+        cuts *= 2
+        result = _subdivided(target, cells, p, cuts)
+    return result
+
+
+def supports_slopes(target: Target) -> bool:
+    """Whether the function can be differentiated on boxes; decided by doing it once, and at points."""
+    low, high = (np.broadcast_to(v[:, None], (1, target.token_dim, target.seq_len)) for v in (target.low, target.high))
+    try:
+        slopes_of(target.fn, low, high)
+        return _agrees(target, lambda box: box, lambda a, b: slopes_of(target.fn, a, b).value[0])
+    except Exception:
+        return False
+
+
+def _by_slopes(target: Target, cells: Cells, p: float, budget: int) -> IntegralBound:
+    """Mean value form: f - A is linear plus a remainder on each box; only boxes with a large remainder are cut further.
+
+    Level by level: a box is settled when its remainder is small against its linear part, when it hardly counts, or when
+    the budget of boxes is spent; otherwise its 2^(dn) parts go to the next level.
+    """
+    d, n = target.token_dim, target.seq_len
+    parts = 2 ** (d * n)
+    corner, owner = np.swapaxes(cells.grid.columns(cells.ids), 1, 2), np.arange(len(cells.ids))
+    low, high = np.full(d, np.inf), np.full(d, -np.inf)
+    upper = estimate = 0.0
+    cuts = used = 1
+    while True:
+        settle_all = used + len(corner) * parts > budget or cuts >= MAX_CUTS
+        open_boxes: list[IntArray] = []
+        size = max(1, CHUNK // (d * n))
+        for start in range(0, len(corner), size):
+            part = slice(start, start + size)
+            box = _mean_value_form(target, cells, corner[part], owner[part], cuts, p)
+            weight = cells.multiplicity[owner[part]] / cuts ** (d * n)
+            total, linear = (power(box.linear + r, p).sum(axis=1) for r in (box.remainder, 0.0))
+            low, high = np.minimum(low, box.low), np.maximum(high, box.high)
+            tight = total <= (1 + REMAINDER) ** p * linear
+            negligible = box.remainder.max(axis=1) <= 2.0**-30 * (high - low).max()
+            settled = settle_all | tight | negligible
+            upper += float((weight * total)[settled].sum())
+            estimate += float((weight * linear)[settled].sum())
+            open_boxes.append(np.flatnonzero(~settled) + start)
+        rest = np.concatenate(open_boxes)
+        if not len(rest):
+            break
+        used += len(rest) * parts
+        halves = np.stack(np.unravel_index(np.arange(parts), (2,) * (d * n)), axis=1).reshape(-1, d, n)
+        corner = (2 * corner[rest][:, None] + halves).reshape(-1, d, n)
+        owner = np.repeat(owner[rest], parts)
+        cuts *= 2
+    volume = cell_volume(target, cells.grid)
+    if not np.isfinite(upper):
+        raise ProvenformerError(
+            f"target '{target.name}' has no finite bound on a cube; shrink its support or give a Lipschitz constant."
+        )
+    return IntegralBound(upper * volume * _SUM_SLACK, estimate * volume, low, high, used)
+
+
+@dataclass(frozen=True)
+class _MeanValueForm:
+    """Per box and entry (boxes, d n): L_p means of the linear part of f - A and of the remainder; range of f per row."""
+
+    linear: FloatArray
+    remainder: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+def _mean_value_form(
+    target: Target, cells: Cells, corner: IntArray, owner: IntArray, cuts: int, p: float
+) -> _MeanValueForm:
+    """|f - A| <= |offset + sum_k g_k y_k| + (uncertainty of f(c)) + sum_k radius_k |y_k| on a box with centre c.
+
+    y_k is uniform on [-r_k, r_k]: its L_p mean is r_k / (p + 1)^(1/p). The linear part's L_p mean is at most its L_2 mean
+    for p <= 2, its L_4 mean for p <= 4 (both in closed form), and by Lyapunov L_4^(4/p) L_inf^(1-4/p) beyond.
+    """
+    d, n = target.token_dim, target.seq_len
+    count = len(corner)
+    a, b, doubt = _box(target, cells.grid, cuts, corner)
+    center = a / 2 + b / 2
+    reach = np.nextafter(np.maximum(b - center, center - a), np.inf).reshape(count, d * n)
+    over = slopes_of(target.fn, a, b)
+    point = target.fn(Interval(center, center))
+    values = cells.values[owner]
+    offset_low, offset_high = np.nextafter(point.lo - values, -np.inf), np.nextafter(point.hi - values, np.inf)
+    offset = (offset_low / 2 + offset_high / 2).reshape(count, d * n)
+    unsure = np.nextafter((offset_high - offset_low).reshape(count, d * n) / 2, np.inf) + np.abs(offset) * 2.0**-51
+    slope = over.slope.lo / 2 + over.slope.hi / 2  # (directions, boxes, d, n)
+    radius = np.nextafter(np.maximum(over.slope.hi - slope, slope - over.slope.lo), np.inf)
+    slope, radius = (v.reshape(d * n, count, d * n).transpose(1, 2, 0) for v in (slope, radius))  # (box, entry, k)
+    spread = (slope * reach[:, None, :]) ** 2  # (g_k r_k)^2
+    variance = spread.sum(axis=2) / 3
+    linear = np.sqrt(offset**2 + variance)
+    if p > 2:
+        # E (a + Y)^4 = a^4 + 6 a^2 E Y^2 + E Y^4 for a sum Y of independent symmetric terms; E y^4 = r^4 / 5.
+        fourth = 3 * variance**2 - (2 / 15) * (spread**2).sum(axis=2)
+        linear = (offset**4 + 6 * offset**2 * variance + fourth) ** 0.25
+    if p > 4:
+        largest = np.abs(offset) + np.sqrt(spread).sum(axis=2)
+        linear = linear ** (4 / p) * largest ** (1 - 4 / p)
+    # The true box may lie off the computed centre by its rounding: |g_k| times that.
+    off_centre = (np.abs(slope) * np.repeat(doubt, n)).sum(axis=2)
+    remainder = unsure + off_centre + (radius * reach[:, None, :]).sum(axis=2) / (p + 1) ** (1 / p)
+    low, high = over.value.lo.min(axis=(0, 1, 3)), over.value.hi.max(axis=(0, 1, 3))
+    return _MeanValueForm(linear * (1 + 2.0**-44), remainder * (1 + 2.0**-44), low, high)
+
+
+def _subdivided(target: Target, cells: Cells, p: float, cuts: int) -> IntegralBound:
+    """All cells cut into `cuts` parts per axis."""
+    d, n = target.token_dim, target.seq_len
+    parts = cuts ** (d * n)
+    per_chunk = max(1, CHUNK // parts)
+    offsets = np.stack(np.unravel_index(np.arange(parts), (cuts,) * (d * n)), axis=1).reshape(parts, d, n)
+    low, high = np.full(d, np.inf), np.full(d, -np.inf)
+    upper = estimate = 0.0
+    for start in range(0, len(cells.ids), per_chunk):
+        chunk = cells[start : start + per_chunk]
+        corner = np.swapaxes(cells.grid.columns(chunk.ids), 1, 2)  # (count, d, n)
+        fine = (corner[:, None] * cuts + offsets).reshape(-1, d, n)
+        a, b, _ = _box(target, cells.grid, cuts, fine)
+        box = target.fn(Interval(a, b))
+        values = np.repeat(chunk.values, parts, axis=0)
+        weight = np.repeat(chunk.multiplicity, parts)
+        worst = np.nextafter(np.maximum(box.hi - values, values - box.lo), np.inf)
+        upper += float((weight * power(worst, p).sum(axis=(1, 2))).sum())
+        off = np.abs(target(a / 2 + b / 2) - values)
+        estimate += float((weight * (off**p).sum(axis=(1, 2))).sum())
+        low = np.minimum(low, box.lo.min(axis=(0, 2)))
+        high = np.maximum(high, box.hi.max(axis=(0, 2)))
+    if not np.isfinite(upper):
+        raise ProvenformerError(
+            f"target '{target.name}' has no finite bound on a cube; shrink its support or give a Lipschitz constant."
+        )
+    volume = cell_volume(target, cells.grid) / parts
+    return IntegralBound(upper * volume * _SUM_SLACK, estimate * volume, low, high, parts * len(cells.ids))
+
+
+def _box(target: Target, grid: Grid, cuts: int, corner: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Boxes that contain the cells cut into `cuts` parts (and stay in the support), and the rounding per row (d,)."""
+    doubt = 4 * np.spacing(np.maximum(np.abs(target.low), np.abs(target.high)))
+    low, high = target.low[:, None], target.high[:, None]
+    a = np.maximum(_coordinate(target, grid, cuts, corner) - doubt[:, None], low)
+    b = np.minimum(_coordinate(target, grid, cuts, corner + 1) + doubt[:, None], high)
+    return a, b, doubt
+
+
+def _coordinate(target: Target, grid: Grid, cuts: int, index: Any) -> FloatArray:
+    """The coordinates of cut points, rounded four times: `_box` widens by more than that."""
+    share = index / (grid.cells_per_axis * cuts)
+    return np.asarray(target.low[:, None] * (1 - share) + target.high[:, None] * share)
+
+
+def _center_values(target: Target, cells: Cells) -> FloatArray:
+    corner = np.swapaxes(cells.grid.columns(cells.ids), 1, 2)
+    return target(_coordinate(target, cells.grid, 1, corner + 0.5))
+
+
+def _lipschitz(target: Target, cells: Cells, p: float) -> IntegralBound:
+    if target.lipschitz is None:
+        raise ProvenformerError(
+            f"target '{target.name}' has no Lipschitz constant; give lipschitz= or use kind='statistical'."
+        )
+    found = target.lipschitz_counterexample(p)
+    if found:
+        x, y = found
+        raise ProvenformerError(
+            f"lipschitz={target.lipschitz} of target '{target.name}' is wrong in the {p}-norm: X={np.round(x, 4).tolist()}, "
+            f"Y={np.round(y, 4).tolist()} differ by more; give a larger constant."
+        )
+    cell = (target.high - target.low) / cells.grid.cells_per_axis
+    volume = cell_volume(target, cells.grid)
+    reach = target.lipschitz * p_sum(np.repeat(cell / 2, target.seq_len), p)
+    centers = _center_values(target, cells)
+    upper = 0.0
+    for part, known in _known_parts(cells, centers, p):
+        moved = reach * (float(cells.multiplicity[part].sum()) / (p + 1)) ** (1 / p)
+        upper += float(power(np.array(moved + known ** (1 / p)), p)) * volume * _SUM_SLACK  # Minkowski
+    return IntegralBound(upper, upper, centers.min(axis=(0, 2)) - reach, centers.max(axis=(0, 2)) + reach)
+
+
+def _known_parts(cells: Cells, centers: FloatArray, p: float) -> list[tuple[Any, float]]:
+    """Cubes whose value is that of their centre, and the others (lost or altered), each with the sum of |f(C) - A|^p."""
+    off = np.abs(centers - cells.values)
+    near = off.max(axis=(1, 2)) <= 1e-4 * np.abs(centers).max()
+    known = cells.multiplicity * power(off, p).sum(axis=(1, 2))
+    return [(part, float(known[part].sum())) for part in (near, ~near) if part.any()]
+
+
+def _statistical(target: Target, cells: Cells, p: float) -> IntegralBound:
+    """|f - A| <= |f - f(C)| + |f(C) - A|: the first part is sampled, the second is known for every cube.
+
+    So a wrong value cannot hide in a cube that no sample falls into.
+    """
+    from scipy.stats import norm  # takes longer to load than everything else; only black boxes need it
+
+    centers = _center_values(target, cells)
+    volume = cell_volume(target, cells.grid)
+    low, high = centers.min(axis=(0, 2)), centers.max(axis=(0, 2))
+    upper = estimate = 0.0
+    for part, known in _known_parts(cells, centers, p):
+        group = cells[part]
+        total = float(group.multiplicity.sum())
+        moved, y = _sampled_movement(target, group, centers[part], p)
+        margin = norm.ppf((1 + CONFIDENCE) / 2) * moved.std(ddof=1) / SAMPLES**0.5
+        above, about = (total * float(moved.mean() + m) for m in (margin, 0.0))
+        upper += float(power(np.array(above ** (1 / p) + known ** (1 / p)), p))
+        estimate += float(power(np.array(about ** (1 / p) + known ** (1 / p)), p))
+        low, high = np.minimum(low, y.min(axis=(0, 2))), np.maximum(high, y.max(axis=(0, 2)))
+    # A sample does not see the very largest values: allow a tenth of the observed range on each side.
+    spare = (high - low) / 10
+    return IntegralBound(upper * volume * _SUM_SLACK, estimate * volume, low - spare, high + spare)
+
+
+def _sampled_movement(target: Target, cells: Cells, centers: FloatArray, p: float) -> tuple[FloatArray, FloatArray]:
+    """|f(X) - f(C)|_p^p for random X of random cubes, and f(X)."""
+    rng = np.random.default_rng(0)
+    share = cells.multiplicity / cells.multiplicity.sum()
+    picked = rng.choice(len(share), size=SAMPLES, p=share)
+    corner = np.swapaxes(cells.grid.columns(cells.ids[picked]), 1, 2)
+    y = target(_coordinate(target, cells.grid, 1, corner + rng.random(corner.shape)))
+    return power(np.abs(y - centers[picked]), p).sum(axis=(1, 2)), y

@@ -1,0 +1,64 @@
+"""A certificate: the claim d_p(f, g) <= bound, its terms, and what it rests on. certify.py derives it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from provenformer.bounds.integrals import CONFIDENCE, Kind, p_sum
+
+Domain = Literal["box", "space", "data"]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """d_p(f, g) <= bound over `domain`. `kind` says what the claim about f rests on."""
+
+    bound: float
+    terms: dict[str, float]
+    kind: Kind
+    norm_order: float | None  # None: the largest entry (finite data)
+    domain: Domain
+    basis: str  # one sentence: what is proved and what is taken on trust
+    ramp: float  # width of the quantiser's ramps, in cells
+    clip_low: tuple[float, ...]
+    clip_high: tuple[float, ...]
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def contributions(self) -> dict[str, float]:
+        """The bound, split among its terms: they add up to it.
+
+        The terms add up in p-th powers (see above), so each gets its share of the p-th power of what it belongs to.
+        """
+        terms, bound = self.terms, self.bound
+        if self.norm_order is None or bound == 0:
+            return dict(terms)
+        p = float(self.norm_order)
+        main = p_sum((terms["piecewise"], terms["lost cubes"]), p)
+        good = main + terms["softmax"] + terms["rounding"]
+        whole = p_sum((good, terms["ramps"]), p)
+        good_share, ramp_share = ((part / whole) ** p for part in (good, terms["ramps"]))
+        shares = {"ramps": ramp_share}
+        for name in ("softmax", "rounding"):
+            shares[name] = good_share * terms[name] / good if good else 0.0
+        for name in ("piecewise", "lost cubes"):
+            shares[name] = good_share * main / good * (terms[name] / main) ** p if main else 0.0
+        return {name: bound * shares[name] for name in terms}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and strings."""
+        return asdict(self)
+
+
+TERM_MEANINGS = {
+    "piecewise": "the target against its value at the centre of each cube",
+    "lost cubes": "cubes with two equal tokens, where the paper's network is 0",
+    "ramps": "inputs so near a cell edge that a ReLU is still on its way",
+    "softmax": "softmax in place of hardmax",
+    "rounding": "float64, as executed",
+}
+BASIS: dict[Kind, str] = {
+    "rigorous": "f was evaluated on boxes in interval arithmetic; the bound is a theorem about the saved weights.",
+    "lipschitz": "the bound holds if the Lipschitz constant claimed for f is right; sampling did not contradict it.",
+    "statistical": f"f is a black box: the bound rests on {CONFIDENCE:.1%} confidence from sampling, not on proof.",
+}

@@ -1,0 +1,1 @@
+"""From a function, a data set or a token program to a network with a certificate."""

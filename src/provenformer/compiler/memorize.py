@@ -1,0 +1,301 @@
+"""Finite data: memorise given pairs of sequences, or compile a function on tokens. No grid, so no exponential cost.
+
+With only S pairs, contexts are just those: a token is recoded where W_1 x passes its window, snapped to a whole number,
+and from there on the sum construction applies, with codes drawn at random until all needed ids differ. That is
+2 (different tokens) + (different columns of contexts) + O(d) layers, exact up to float64 rounding on the given inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import ProvenformerError
+from provenformer.base.exact import ExactArray
+from provenformer.certificates.certificate import Certificate
+from provenformer.certificates.certify import ROUND, require_float64
+from provenformer.constructions.paper import values
+from provenformer.constructions.paper.quantize import unit
+from provenformer.constructions.plan import LAYER_LIMIT
+from provenformer.constructions.relax import ID_RAMP, relax
+from provenformer.constructions.sum import layers as sums
+from provenformer.networks.modified import FeedForward, ModifiedNetwork, Run, ThreePiece
+from provenformer.networks.thin import Network
+from provenformer.storage import save
+
+if TYPE_CHECKING:
+    from provenformer.networks.export.torch_module import TransformerBlocks
+
+RECODE = "recode"
+SMALLEST_GAP = 2.0**-32  # between different tokens, along the reading direction, relative to their size
+BASIS = "the network was run on every given input; the bound is the largest error over all of them, as executed."
+
+
+@dataclass(frozen=True)
+class Memorized:
+    """A network that reproduces a finite data set."""
+
+    inputs: FloatArray  # (count, d, n)
+    outputs: FloatArray
+    modified: ModifiedNetwork
+    network: Network
+    certificate: Certificate
+
+    def to_torch(self) -> TransformerBlocks:
+        """The network as a torch module (see export/torch_module.py)."""
+        return self.network.to_torch()
+
+    def save(self, path: str | Path) -> None:
+        """Write network, certificate, manifest and data to a folder."""
+        data = {"inputs": self.inputs, "outputs": self.outputs}
+        save(path, self.network, self.certificate, {"construction": "sum", "target": {"source": "data"}}, data)
+
+
+@dataclass(frozen=True)
+class CompiledTokens:
+    """A function on token sequences as a network: call it with a list of tokens."""
+
+    vocab: tuple[Any, ...]
+    numeric: bool  # whether outputs are numbers instead of tokens
+    memorized: Memorized
+
+    @property
+    def network(self) -> Network:
+        return self.memorized.network
+
+    @property
+    def certificate(self) -> Certificate:
+        return self.memorized.certificate
+
+    def __call__(self, tokens: Sequence[Any]) -> list[Any]:
+        """Run the network on one sequence; token outputs are decoded to the nearest token."""
+        y = self.network(_encode(self.vocab, tokens, self.network.seq_len))[0]
+        if self.numeric:
+            return [float(v) for v in y]
+        return [self.vocab[round(float(v))] for v in y]
+
+    def save(self, path: str | Path) -> None:
+        """Write the network and its data to a folder."""
+        self.memorized.save(path)
+
+
+def memorize(
+    inputs: Any, outputs: Any, *, positional: bool = False, seed: int = 0, max_layers: int = LAYER_LIMIT
+) -> Memorized:
+    """A network g in T^(2,1,4) with g(inputs[i]) = outputs[i] for all i, up to float64 rounding.
+
+    inputs, outputs: (count, token_dim, seq_len). A network without positions is equivariant, so two pairs whose inputs
+    are permutations of each other must agree; with `positional=True` only equal inputs must.
+    """
+    x, y = _require_pairs(inputs, outputs)
+    count, d, n = x.shape
+    if 3 * count * n > max_layers:
+        raise ProvenformerError(
+            f"memorising {count:,} sequences of {n} tokens may need {3 * count * n:,} layers (limit {max_layers:,}); "
+            "use fewer pairs or raise max_layers."
+        )
+    spacing = float(np.ptp(x)) + 1.0
+    positions = np.broadcast_to(np.arange(n) * spacing, (d, n)) if positional else np.zeros((d, n))
+    columns = (x + positions).transpose(0, 2, 1).reshape(-1, d)  # as executed: float64 addition
+    tokens, inverse = np.unique(columns, axis=0, return_inverse=True)
+    contexts = inverse.reshape(count, n)
+    results = y.transpose(0, 2, 1)  # (count, n, d)
+    kept = _consistent(contexts, results)
+    contexts, results = contexts[kept], results[kept]
+
+    direction, reads, width = _reading_direction(tokens, seed)
+    codes = _draw_codes(contexts, len(tokens), int(np.abs(reads).max()) + 4, seed)
+    _require_resolution(reads, width, int(codes.codes.max()))
+    q, first = np.unique(codes.context_ids(contexts).ravel(), return_index=True)
+    columns_out = results.reshape(-1, d)[first]
+    e1 = tuple(unit(0, d))
+    scale = values.output_scale(e1, columns_out, Fraction(codes.id_low), Fraction(1))
+    scaled = columns_out / scale
+    targets_in = np.zeros(scaled.shape, dtype=q.dtype)
+    targets_in[:, 0] = q
+    runs: list[Run] = [
+        _recode_tokens(tokens, direction, reads, width, codes.codes[0]),
+        _snap(d, codes.codes[0]),
+        sums.sum_attention(e1, codes),
+        values.value_bumps(e1, q, targets_in, scaled, Fraction(1)),
+        *values.rescale_output(scaled, scale),
+    ]
+    grid_positions = ExactArray(np.zeros((d, n), dtype=np.int64), 1, positions) if positional else None
+    modified = ModifiedNetwork(d, n, tuple(runs), grid_positions)
+    low, high = (function(columns_out.reshape(-1, d), axis=0, initial=0.0) for function in (np.min, np.max))
+    network = relax(modified, {RECODE: width / 4}, low, high)
+    error = float(np.abs(network(x) - y).max())
+    certificate = Certificate(
+        error, {"rounding": error}, "rigorous", None, "data", BASIS, float(ID_RAMP), tuple(low.tolist()),
+        tuple(high.tolist()), {"pairs": count, "tokens": len(tokens), "id_bits": codes.id_high.bit_length()},
+    )  # fmt: skip
+    return Memorized(x, y, modified, network, certificate)
+
+
+def compile_tokens(
+    fn: Callable[[list[Any]], Sequence[Any]], vocab: Sequence[Any], seq_len: int, *, max_layers: int = LAYER_LIMIT
+) -> CompiledTokens:
+    """A network for a function on all sequences of `seq_len` tokens; fn returns as many tokens of the vocabulary, or numbers.
+
+    A token is its index in the vocabulary; positions are used, so any function can be compiled.
+    """
+    vocab = tuple(vocab)
+    if len(set(vocab)) != len(vocab) or not vocab:
+        raise ProvenformerError(f"vocab={vocab} is empty or has a token twice; list each token once.")
+    if seq_len < 2:
+        raise ProvenformerError(f"seq_len={seq_len} is below the limit 2; use at least 2 tokens.")
+    count = len(vocab) ** seq_len
+    if 3 * count * seq_len > max_layers:
+        raise ProvenformerError(
+            f"{len(vocab)} tokens at seq_len={seq_len} give {count:,} sequences, up to {3 * count * seq_len:,} layers "
+            f"(limit {max_layers:,}); use a smaller vocabulary or shorter sequences."
+        )
+    sequences = [list(tokens) for tokens in product(vocab, repeat=seq_len)]
+    results = [_call(fn, tokens) for tokens in sequences]
+    numeric = not all(v in vocab for row in results for v in row)
+    try:
+        encoded = np.array([[float(v if numeric else vocab.index(v)) for v in row] for row in results])
+    except (TypeError, ValueError) as error:
+        raise ProvenformerError(f"the function must return tokens of the vocabulary or numbers ({error}).") from error
+    inputs = np.array(list(product(range(len(vocab)), repeat=seq_len)), dtype=np.float64)
+    memorized = memorize(inputs[:, None, :], encoded[:, None, :], positional=True, max_layers=max_layers)
+    return CompiledTokens(vocab, numeric, memorized)
+
+
+def _call(fn: Callable[[list[Any]], Sequence[Any]], tokens: list[Any]) -> list[Any]:
+    try:
+        row = list(fn(list(tokens)))
+    except Exception as error:
+        raise ProvenformerError(f"the function raised {type(error).__name__}: {error} on {tokens}.") from error
+    if len(row) != len(tokens):
+        raise ProvenformerError(f"the function returned {len(row)} items for {len(tokens)} tokens {tokens}.")
+    return row
+
+
+def _encode(vocab: tuple[Any, ...], tokens: Sequence[Any], seq_len: int) -> FloatArray:
+    unknown = [t for t in tokens if t not in vocab]
+    if unknown or len(tokens) != seq_len:
+        raise ProvenformerError(f"tokens {list(tokens)} are not {seq_len} tokens of the vocabulary {list(vocab)}.")
+    return np.array([[float(vocab.index(t)) for t in tokens]])
+
+
+def _require_pairs(inputs: Any, outputs: Any) -> tuple[FloatArray, FloatArray]:
+    try:
+        x, y = (np.asarray(v, dtype=np.float64) for v in (inputs, outputs))
+    except (TypeError, ValueError) as error:
+        raise ProvenformerError(f"inputs and outputs must be arrays of numbers ({error}).") from error
+    if x.ndim != 3 or x.shape != y.shape or x.shape[0] < 1 or x.shape[1] < 1 or x.shape[2] < 2:
+        raise ProvenformerError(
+            f"inputs {x.shape} and outputs {y.shape} must both have shape (count >= 1, token_dim, seq_len >= 2)."
+        )
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ProvenformerError("inputs or outputs have an entry that is not finite; give real numbers.")
+    return x, y
+
+
+def _consistent(contexts: Any, results: FloatArray) -> Any:
+    """One index per different context; two pairs that contradict each other are named."""
+    order = np.argsort(contexts, axis=1, kind="stable")
+    bags = np.take_along_axis(contexts, order, axis=1)
+    sorted_results = np.take_along_axis(results, order[..., None], axis=1)
+    clash = (np.diff(bags, axis=1) == 0) & (np.diff(sorted_results, axis=1) != 0).any(axis=2)
+    if clash.any():
+        i = int(np.argwhere(clash)[0][0])
+        raise ProvenformerError(
+            f"pair {i} gives two equal tokens different outputs; an equivariant network cannot: use positional=True."
+        )
+    _, first, group = np.unique(bags, axis=0, return_index=True, return_inverse=True)
+    wrong = (sorted_results != sorted_results[first[group.ravel()]]).any(axis=(1, 2))
+    if wrong.any():
+        i = int(np.flatnonzero(wrong)[0])
+        j = int(first[group.ravel()[i]])
+        raise ProvenformerError(
+            f"pairs {min(i, j)} and {max(i, j)} have the same input up to permutation but different outputs; "
+            "remove one or use positional=True."
+        )
+    return np.sort(first)
+
+
+def _reading_direction(tokens: FloatArray, seed: int) -> tuple[tuple[int, ...], FloatArray, Fraction]:
+    """A direction in which all tokens are apart, what each reads there, and a window width (a power of two)."""
+    count, d = tokens.shape
+    rng = np.random.default_rng(seed)
+    best: tuple[float, tuple[int, ...]] = (0.0, (1,) * d)
+    drawn: list[list[int]] = rng.integers(1, 64, size=(32, d)).tolist()
+    tries = [[1]] if d == 1 else drawn
+    for direction in tries:
+        reads = np.sort(tokens @ np.array(direction, dtype=np.float64))
+        gap = float(np.diff(reads).min()) if count > 1 else 1.0
+        if gap / sum(direction) > best[0]:
+            best = (gap / sum(direction), tuple(direction))
+    chosen = best[1]
+    reads = tokens @ np.array(chosen, dtype=np.float64)
+    gap = best[0] * sum(chosen)
+    if not gap > SMALLEST_GAP * max(1.0, float(np.abs(reads).max())):
+        raise ProvenformerError(
+            f"two different tokens are only {best[0]:.1e} apart along every direction tried (limit {SMALLEST_GAP:.1e} of "
+            "their size); round the inputs or merge such tokens."
+        )
+    width = Fraction(2.0 ** np.floor(np.log2(gap))) / 2
+    return chosen, reads, width
+
+
+def _require_resolution(reads: FloatArray, width: Fraction, largest_code: int) -> None:
+    """Recoding multiplies the rounding of a read by code / ramp; what is left must snap to the right whole number."""
+    error = 8 * ROUND * max(1.0, float(np.abs(reads).max())) * largest_code / float(width / 4)
+    if error > 1 / 8:
+        raise ProvenformerError(
+            f"tokens are so close (window {float(width):.1e}) that float64 recodes them with an error of {error:.2g} "
+            "(limit 0.125); round the inputs, use fewer pairs or more separated tokens."
+        )
+
+
+def _draw_codes(contexts: Any, tokens: int, smallest: int, seed: int) -> sums.TokenCodes:
+    """Codes from `smallest` on and a gain for which all ids of the given contexts differ, as small as a few tries find.
+
+    A recoded token reads at most -smallest, which is below every window.
+    """
+    rng = np.random.default_rng(seed)
+    n = contexts.shape[1]
+    bags = np.unique(np.sort(contexts, axis=1), axis=0)
+    pairs = np.array([len(set(bag)) for bag in bags.tolist()]).sum()
+    size = max(8, 2 * tokens)
+    while True:
+        for gain in (2, 16, 128, 1024, size):
+            for _ in range(4):
+                drawn = rng.choice(size, size=tokens, replace=False) + smallest
+                codes = sums.TokenCodes(np.zeros((1, tokens)), np.zeros((1, tokens, 1)), drawn[None], int(gain), n)
+                if len(np.unique(codes.context_ids(bags))) == pairs and codes.id_low > 0:
+                    return codes
+        size *= 4
+        require_float64(((size + smallest) * 1024 * n).bit_length())
+
+
+def _recode_tokens(
+    tokens: FloatArray, direction: tuple[int, ...], reads: FloatArray, width: Fraction, codes: Any
+) -> FeedForward:
+    """One bump per token, downwards: the column becomes (-code, 0, .., 0) up to rounding."""
+    order = np.argsort(-reads)
+    change = np.zeros(tokens.shape, dtype=np.int64)
+    change[:, 0] = -codes
+    return FeedForward(
+        RECODE,
+        ExactArray.repeat(list(direction), len(reads)),
+        ExactArray(np.zeros(len(reads), dtype=np.int64), 1, -reads[order]),
+        ExactArray(change[order], 1, -tokens[order]),
+        ThreePiece.window(-width / 2, width / 2, intercept=1),
+    )
+
+
+def _snap(token_dim: int, codes: Any) -> FeedForward:
+    """One bump per code, downwards: the first row goes to the whole number it is close to."""
+    e1 = ExactArray.repeat(unit(0, token_dim), len(codes))
+    half = Fraction(1, 2)
+    return FeedForward("snap", e1, ExactArray(np.sort(codes)), e1, ThreePiece.window(-half, half, slope=-1))

@@ -1,0 +1,1 @@
+"""The paper's construction: Lemmas 5, 6 and 7, Appendix C."""

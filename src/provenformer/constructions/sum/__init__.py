@@ -1,0 +1,1 @@
+"""The sum construction: contexts by one uniform attention layer (docs/sum.md)."""

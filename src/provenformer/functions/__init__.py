@@ -1,0 +1,1 @@
+"""What is to be approximated: targets, their grid, the piecewise constant function, and distances."""

@@ -1,0 +1,1 @@
+"""What report and explorer both show of a network."""

@@ -1,0 +1,58 @@
+"""Tables for people: plans, certificates, traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from provenformer.certificates.certificate import Certificate
+from provenformer.constructions.plan import Plan
+from provenformer.networks.modified import Step
+
+
+def number(value: float) -> str:
+    """A number with as many digits as help."""
+    return f"{value:.3g}" if value else "0"
+
+
+def count(value: int) -> str:
+    """An integer with separators, or its size when it would fill the line."""
+    return (
+        f"{value:,}" if value < 10**15 else f"{value:.3e}" if value < 10**300 else f"about 2^{value.bit_length() - 1}"
+    )
+
+
+def plan_table(plan: Plan) -> Table:
+    """Layers per stage and the totals."""
+    g = plan.grid
+    theorem = "Theorem 3" if plan.positional else "Theorem 2"
+    title = f"{plan.construction} construction, {theorem}: d={g.token_dim}, n={g.seq_len}, N={g.cells_per_axis}"
+    table = Table("quantity", "value", title=title, title_justify="left", box=None)
+    for stage, layers in plan.stages.items():
+        table.add_row(f"layers: {stage}", count(layers))
+    table.add_row(f"blocks, {count(plan.hidden_dim)} hidden units", count(plan.blocks))
+    table.add_row("parameters", count(plan.parameters))
+    table.add_row("contexts", count(plan.contexts))
+    table.add_row("id bits", str(plan.id_bits))
+    table.add_row("cubes lost (output 0)", f"{float(plan.lost_share):.2%}")
+    table.add_row("residual network (Lin & Jegelka): layers", count(plan.residual_layers))
+    table.add_row("residual network: parameters", count(plan.residual_parameters))
+    return table
+
+
+def certificate_text(certificate: Certificate) -> str:
+    """The bound, what it rests on, and its terms."""
+    claim = f"d_{certificate.norm_order:g} <= {certificate.bound:.5g} over the {certificate.domain}"
+    terms = "".join(f"\n  {name:<10}  {number(value)}" for name, value in certificate.terms.items())
+    return f"certificate ({certificate.kind}): {claim}{terms}\n  {certificate.basis}"
+
+
+def trace_table(steps: Sequence[Step]) -> Table:
+    """The first sequence after every step, one row per step."""
+    table = Table("after", "layers", "tokens", box=None)
+    for step in steps:
+        tokens = step.floats()[0].T
+        shown = "  ".join("(" + ", ".join(f"{v:.6g}" for v in token) + ")" for token in tokens)
+        table.add_row(step.stage, f"{step.layer:,}", shown)
+    return table

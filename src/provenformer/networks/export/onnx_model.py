@@ -1,0 +1,128 @@
+"""A network as an ONNX model: float64, batched input `x` (batch, d, n), output `y` of the same shape.
+
+A tiny network is one `Scan` over its stacked blocks, so that thousands of blocks stay a small graph; a wide network is its
+few blocks written out. Needs the extra `onnx`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from provenformer.base.arrays import FloatArray
+from provenformer.networks.export.blocks import block_weights
+from provenformer.networks.thin import Network
+from provenformer.networks.wide import WideBlock, WideNetwork
+
+OPSET = 23  # current and widely run; onnxruntime 1.31 accepts up to 26
+
+
+def onnx_model(network: Network | WideNetwork) -> Any:
+    """The model, checked by onnx."""
+    graph = _Graph()
+    state = "x"
+    if network.positions is not None:
+        state = graph.node("Add", state, graph.constant("positions", network.positions))
+    wide = isinstance(network, WideNetwork)
+    result = _wide(graph, network, state) if isinstance(network, WideNetwork) else _scan(graph, network, state)
+    graph.nodes.append(helper.make_node("Identity", [result], ["y"]))
+    shape: list[str | int | None] = ["batch", network.token_dim, network.seq_len]
+    values = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape) for name in ("x", "y")]
+    built = helper.make_graph(graph.nodes, "wide" if wide else "blocks", values[:1], values[1:], graph.constants)
+    model = helper.make_model(built, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="provenformer")
+    model.ir_version = 10
+    onnx.checker.check_model(model)
+    return model
+
+
+def save_onnx(network: Network | WideNetwork, path: str | Path) -> None:
+    """Write the model to a file."""
+    onnx.save(onnx_model(network), path)
+
+
+class _Graph:
+    """Nodes and constants in the making; every node gets a fresh output name."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.prefix = prefix
+
+    def constant(self, name: str, value: Any) -> str:
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), self.prefix + name))
+        return self.prefix + name
+
+    def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        output = f"{self.prefix}v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, list(inputs), [output], **attributes))
+        return output
+
+
+def _attention(graph: _Graph, state: str, weights: dict[str, str]) -> str:
+    """X + W_O (W_V X softmax((W_K X)^T (W_Q X + b_Q))) for heads of size one; weights per head in rows, biases columns."""
+    keys, values = (graph.node("MatMul", weights[name], state) for name in ("W_K", "W_V"))  # (batch, heads, n)
+    queries = graph.node("Add", graph.node("MatMul", weights["W_Q"], state), weights["b_Q"])
+    scores = graph.node(
+        "Mul", graph.node("Unsqueeze", keys, weights["last"]), graph.node("Unsqueeze", queries, weights["before_last"])
+    )  # (batch, heads, key, query)
+    attended = graph.node("Softmax", scores, axis=2)
+    row = graph.node("Unsqueeze", values, weights["before_last"])  # (batch, heads, 1, key)
+    mixed = graph.node("Squeeze", graph.node("MatMul", row, attended), weights["before_last"])  # (batch, heads, n)
+    return graph.node("Add", state, graph.node("MatMul", weights["W_O"], mixed))
+
+
+def _feed_forward(graph: _Graph, state: str, weights: dict[str, str]) -> str:
+    hidden = graph.node("Relu", graph.node("Add", graph.node("MatMul", weights["W_1"], state), weights["b_1"]))
+    changed = graph.node("Add", state, graph.node("MatMul", weights["W_2"], hidden))
+    return graph.node("Add", changed, weights["b_2"])
+
+
+def _axes(graph: _Graph) -> dict[str, str]:
+    return {"last": graph.constant("last", np.array([3])), "before_last": graph.constant("before_last", np.array([2]))}
+
+
+def _wide(graph: _Graph, network: WideNetwork, state: str) -> str:
+    """Pad to d_model channels, the blocks one after the other, the last d channels."""
+    d, size = network.token_dim, network.model_dim
+    pads = graph.constant("pads", np.array([0, 0, 0, 0, size - d, 0]))
+    state = graph.node("Pad", state, pads)
+    axes = _axes(graph)
+    for i, block in enumerate(network.wide_blocks):
+        attends = bool(block.W_O.any())
+        used = {n: v for n, v in _columns(block).items() if attends or n in ("W_1", "b_1", "W_2", "b_2")}
+        weights = {name: graph.constant(f"b{i}.{name}", value) for name, value in used.items()} | axes
+        if attends:
+            state = _attention(graph, state, weights)
+        state = _feed_forward(graph, state, weights)
+    ends = (graph.constant(name, np.array([value])) for name, value in (("from", size - d), ("to", size), ("axis", 1)))
+    return graph.node("Slice", state, *ends)
+
+
+def _columns(block: WideBlock) -> dict[str, FloatArray]:
+    """Weights with biases as columns, so that they broadcast over tokens."""
+    weights = {name: value for name, value in vars(block).items() if isinstance(value, np.ndarray)}
+    return {name: value[:, None] if value.ndim == 1 else value for name, value in weights.items()}
+
+
+def _scan(graph: _Graph, network: Network, state: str) -> str:
+    """One Scan over the blocks: the state is carried, the stacked weights are what is scanned."""
+    weights = block_weights(network)
+    body = _Graph("in.")
+    names = {name: f"in.{name}" for name in weights}
+    shaped = {
+        name: value[..., None] if value.ndim == 2 else np.swapaxes(value, 1, 2) if name == "W_O" else value
+        for name, value in weights.items()
+    }
+    after = _feed_forward(body, _attention(body, "in.state", names | _axes(body)), names)
+    body.nodes.append(helper.make_node("Identity", [after], ["in.after"]))
+    shape: list[str | int | None] = ["batch", network.token_dim, network.seq_len]
+    inputs = [helper.make_tensor_value_info("in.state", TensorProto.DOUBLE, shape)]
+    inputs += [helper.make_tensor_value_info(names[n], TensorProto.DOUBLE, v.shape[1:]) for n, v in shaped.items()]
+    outputs = [helper.make_tensor_value_info("in.after", TensorProto.DOUBLE, shape)]
+    inner = helper.make_graph(body.nodes, "block", inputs, outputs, body.constants)
+    scanned = [graph.constant(name, value) for name, value in shaped.items()]
+    return graph.node("Scan", state, *scanned, body=inner, num_scan_inputs=len(scanned))

@@ -1,0 +1,112 @@
+"""A network as a plain torch module of genuine blocks: two heads of size one, four hidden units, softmax, ReLU.
+
+Every block is attention then feed-forward with a skip each; a half that a block does not use has W_O = 0, or W_2 = 0 and
+b_2 = 0, and so adds nothing. Weights are float64 parameters, stacked over blocks, so `state_dict` is a few tensors.
+
+Rounding: sums may be taken in another order than in the numpy reference. Where the certificate calls sums exact (whole
+numbers in cells) the results are equal bit for bit; elsewhere they agree within twice the certified rounding term.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from provenformer.base.arrays import FloatArray
+from provenformer.networks.export.blocks import block_weights
+from provenformer.networks.thin import Network
+from provenformer.networks.wide import WideBlock, WideNetwork
+
+
+class TransformerBlocks(nn.Module):
+    """g(X) for X of shape (..., d, n), float64."""
+
+    W_O: Tensor  # (blocks, 2, d)
+    W_V: Tensor
+    W_K: Tensor
+    W_Q: Tensor
+    b_Q: Tensor  # (blocks, 2)
+    W_1: Tensor  # (blocks, r, d), r = 4 unless depth was traded for width
+    b_1: Tensor  # (blocks, r)
+    W_2: Tensor  # (blocks, d, r)
+    b_2: Tensor  # (blocks, d)
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.token_dim, self.seq_len = network.token_dim, network.seq_len
+        for name, value in block_weights(network).items():
+            self.register_parameter(name, nn.Parameter(torch.from_numpy(value)))
+        positions = network.positions if network.positions is not None else np.zeros((self.token_dim, self.seq_len))
+        self.positions = nn.Parameter(torch.from_numpy(np.array(positions)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """All blocks in order."""
+        if x.shape[-2:] != (self.token_dim, self.seq_len):
+            raise ValueError(f"X has shape {tuple(x.shape)}, not (..., {self.token_dim}, {self.seq_len})")
+        x = x.to(torch.float64) + self.positions
+        for block in range(self.W_O.shape[0]):
+            x = self._feed_forward(block, self._attention(block, x))
+        return x
+
+    def _attention(self, block: int, x: Tensor) -> Tensor:
+        keys = self.W_K[block] @ x  # (..., heads, n)
+        queries = self.W_Q[block] @ x + self.b_Q[block, :, None]
+        values = self.W_V[block] @ x
+        scores = keys[..., :, None] * queries[..., None, :]  # (..., heads, key, query)
+        weights = torch.softmax(scores, dim=-2)
+        mixed = (values[..., None, :] @ weights)[..., 0, :]  # (..., heads, n)
+        return x + self.W_O[block].transpose(0, 1) @ mixed
+
+    def _feed_forward(self, block: int, x: Tensor) -> Tensor:
+        hidden = torch.relu(self.W_1[block] @ x + self.b_1[block, :, None])
+        return x + self.W_2[block] @ hidden + self.b_2[block, :, None]
+
+
+class WideBlocks(nn.Module):
+    """A wide network (wide.py) as ordinary linear layers, float64; `torch.compile` and autograd accept it."""
+
+    def __init__(self, network: WideNetwork) -> None:
+        super().__init__()
+        self.token_dim, self.seq_len, self.model_dim = network.token_dim, network.seq_len, network.model_dim
+        self.blocks = nn.ModuleList(WideTorchBlock(block) for block in network.wide_blocks)
+        positions = network.positions if network.positions is not None else np.zeros((self.token_dim, self.seq_len))
+        self.positions = nn.Parameter(torch.from_numpy(np.array(positions)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """g(X) for X of shape (..., d, n)."""
+        if x.shape[-2:] != (self.token_dim, self.seq_len):
+            raise ValueError(f"X has shape {tuple(x.shape)}, not (..., {self.token_dim}, {self.seq_len})")
+        tokens = (x.to(torch.float64) + self.positions).transpose(-1, -2)  # tokens in rows, as nn.Linear has them
+        state = nn.functional.pad(tokens, (0, self.model_dim - self.token_dim))
+        for block in self.blocks:
+            state = block(state)
+        return state[..., -self.token_dim :].transpose(-1, -2)
+
+
+class WideTorchBlock(nn.Module):
+    """Attention with one head of size one, then a feed-forward layer, each with its skip."""
+
+    def __init__(self, block: WideBlock) -> None:
+        super().__init__()
+        self.query = _linear(block.W_Q, block.b_Q)
+        self.key = _linear(block.W_K)
+        self.value = _linear(block.W_V)
+        self.output = _linear(block.W_O)
+        self.up = _linear(block.W_1, block.b_1)
+        self.down = _linear(block.W_2, block.b_2)
+
+    def forward(self, state: Tensor) -> Tensor:
+        scores = self.query(state) @ self.key(state).transpose(-1, -2)  # (..., query, key)
+        state = state + self.output(torch.softmax(scores, dim=-1) @ self.value(state))
+        result: Tensor = state + self.down(torch.relu(self.up(state)))
+        return result
+
+
+def _linear(weight: FloatArray, bias: FloatArray | None = None) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=torch.float64)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(np.array(weight)))
+        if bias is not None:
+            layer.bias.copy_(torch.from_numpy(np.array(bias)))
+    return layer

@@ -1,0 +1,362 @@
+"""Intervals and slopes: what they enclose is enclosed; what they do not know they refuse. And what rests on that: kinds."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import provenformer as pf
+from provenformer.bounds.integrals import best_kind, supports_slopes
+from provenformer.bounds.intervals import Interval
+from provenformer.bounds.slopes import Slope, slopes_of
+
+SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+seeds = st.integers(0, 2**32 - 1)
+Function = Callable[[Any], Any]
+
+# One for each supported function; x is (..., d, n) with entries in [-2, 2].
+SMOOTH: dict[str, Function] = {
+    "add": lambda x: x + x[..., ::-1] + 1.5,
+    "subtract": lambda x: 2.0 - x - x[..., ::-1],
+    "multiply": lambda x: x * x[..., ::-1] * -0.7,
+    "divide": lambda x: x / (3.0 + x[..., ::-1]),
+    "rdivide": lambda x: 1.0 / (5.0 + x),
+    "negative": lambda x: -x,
+    "positive": np.positive,
+    "absolute": np.abs,
+    "square": np.square,
+    "power": lambda x: x**3 - 2.0 * x**2 + x**5,
+    "power ufunc": lambda x: np.power(x, 3),
+    "exp": np.exp,
+    "log": lambda x: np.log(x + 3.0),
+    "sqrt": lambda x: np.sqrt(x + 2.5),
+    "tanh": np.tanh,
+    "arctan": lambda x: np.arctan(2 * x),
+    "maximum": lambda x: np.maximum(x, x[..., ::-1]),
+    "minimum": lambda x: np.minimum(x, 0.3),
+    "sum": lambda x: x + np.sum(x, axis=-1, keepdims=True),
+    "method sum": lambda x: x + x.sum(axis=-2, keepdims=True),
+    "mean": lambda x: x * np.mean(x, axis=-1, keepdims=True),
+    "method mean": lambda x: x * x.mean(axis=-1, keepdims=True),
+    "max": lambda x: x - np.max(x, axis=-1, keepdims=True),
+    "min": lambda x: x * x.min(axis=-1, keepdims=True),
+    "add.reduce": lambda x: x + np.add.reduce(x, axis=-1, keepdims=True),
+    "cumsum": lambda x: np.cumsum(x, axis=-1),
+    "add.accumulate": lambda x: np.add.accumulate(x, axis=-1),
+    "maximum.accumulate": lambda x: np.maximum.accumulate(x, axis=-1),
+    "minimum.accumulate": lambda x: np.minimum.accumulate(x, axis=-1),
+    "clip": lambda x: np.clip(x, -0.5, 1.0),
+    "sort": lambda x: np.sort(x, axis=-1),
+    "concatenate": lambda x: np.concatenate([x[..., 1:], x[..., :1]], axis=-1),
+    "flip": lambda x: np.flip(x, axis=-1),
+    "roll": lambda x: np.roll(x, 1, axis=-1),
+    "outer": lambda x: np.sum(x[..., :, None] * x[..., None, :], axis=-1),
+    "array constants": lambda x: x * np.arange(1.0, x.shape[-1] + 1.0) + np.float64(2.0),
+}
+ONLY_VALUES: dict[str, Function] = {
+    "reshape": lambda x: np.reshape(np.reshape(x, (*x.shape[:-2], -1)), x.shape),
+    "swapaxes": lambda x: np.swapaxes(np.exp(np.swapaxes(x, -1, -2)), -1, -2),
+    "stack": lambda x: np.stack([x, 2 * x], axis=0)[1],
+    "zeros": lambda x: np.zeros_like(x) + x + np.ones_like(x),
+    "moveaxis": lambda x: np.moveaxis(np.moveaxis(x, -1, 0) * 2.0, 0, -1),
+    "expand_dims": lambda x: np.sum(np.expand_dims(x, -1), axis=-1),
+    "broadcast": lambda x: np.broadcast_to(x, x.shape) - 1.0,
+}
+STEPS = [
+    "add", "multiply", "absolute", "square", "tanh", "maximum", "minimum", "mean", "max", "cumsum", "clip", "sort", "roll",
+    "arctan", "divide",
+]  # fmt: skip
+
+
+def boxes(rng: np.random.Generator, count: int = 6, d: int = 2, n: int = 3, reach: float = 2.0) -> tuple[Any, Any]:
+    """Boxes of all widths, some of them points, some with an end exactly at 0 or at another entry."""
+    a = rng.uniform(-reach, reach, size=(count, d, n))
+    b = np.clip(
+        a + rng.choice([0.0, 1e-12, 0.1, 1.0, 4.0], size=a.shape) * rng.choice([-1, 1], size=a.shape), -reach, reach
+    )
+    a = np.where(rng.random(a.shape) < 0.1, 0.0, a)
+    a[..., 0] = np.where(rng.random(a.shape[:2]) < 0.2, a[..., 1], a[..., 0])
+    return np.minimum(a, b), np.maximum(a, b)
+
+
+def points_in(rng: np.random.Generator, low: Any, high: Any, count: int) -> Any:
+    share = rng.random((count, *low.shape))
+    share = np.where(rng.random(share.shape) < 0.3, np.round(share), share)  # corners too
+    return np.clip(low + share * (high - low), low, high)
+
+
+def slack(y: Any) -> Any:
+    """The plain value is rounded itself; the enclosure is of the real one."""
+    return 1e-13 * (1.0 + np.abs(y))
+
+
+@pytest.mark.parametrize("name", [*SMOOTH, *ONLY_VALUES])
+@SETTINGS
+@given(seed=seeds)
+def test_values_are_enclosed(name: str, seed: int) -> None:
+    f = {**SMOOTH, **ONLY_VALUES}[name]
+    rng = np.random.default_rng(seed)
+    low, high = boxes(rng)
+    y = f(Interval(low, high))
+    assert isinstance(y, Interval)
+    assert y.shape == low.shape
+    assert (y.lo <= y.hi).all()
+    for x in points_in(rng, low, high, 8):
+        value = f(x)
+        assert (y.lo <= value + slack(value)).all()
+        assert (value - slack(value) <= y.hi).all()
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+@SETTINGS
+@given(seed=seeds)
+def test_difference_quotients_are_enclosed(name: str, seed: int) -> None:
+    """f(x) - f(c) lies in sum_k slope_k (x_k - c_k), for all pairs of points of a box: kinks included."""
+    require_mean_value(SMOOTH[name], np.random.default_rng(seed))
+
+
+@SETTINGS
+@given(seed=seeds, steps=st.lists(st.sampled_from(STEPS), min_size=2, max_size=4))
+def test_composed_expressions(seed: int, steps: list[str]) -> None:
+    def composed(x: Any) -> Any:
+        for step in steps:
+            x = np.tanh(SMOOTH[step](x)) * 2.0  # back into [-2, 2]
+        return x
+
+    require_mean_value(composed, np.random.default_rng(seed))
+
+
+def require_mean_value(f: Function, rng: np.random.Generator) -> None:
+    low, high = boxes(rng)
+    found = slopes_of(f, low, high)
+    assert found.shape == (1, *low.shape)
+    y, slope = found.value, found.slope
+    count, d, n = low.shape
+    pairs = points_in(rng, low, high, 8)
+    for x, c in zip(pairs, pairs[::-1], strict=True):
+        value = f(x)
+        assert (y.lo[0] <= value + slack(value)).all()
+        assert (value - slack(value) <= y.hi[0]).all()
+        step = (x - c).transpose(1, 2, 0).reshape(d * n, count)[:, :, None, None]  # (direction, box, 1, 1)
+        lowest = np.minimum(slope.lo * step, slope.hi * step).sum(axis=0)
+        highest = np.maximum(slope.lo * step, slope.hi * step).sum(axis=0)
+        rise = value - f(c)
+        room = slack(value) + slack(f(c)) + 1e-13 * (np.abs(lowest) + np.abs(highest))
+        assert (lowest <= rise + room).all()
+        assert (rise - room <= highest).all()
+
+
+def test_outward_rounding() -> None:
+    """0.1 + 0.2 is not 0.3: the real sum of the two floats lies strictly inside."""
+    y = Interval(0.1, 0.1) + Interval(0.2, 0.2)
+    assert y.lo < 0.30000000000000004 < y.hi
+    third = Interval(1.0, 1.0) / 3.0
+    assert third.hi > third.lo
+
+
+UNSUPPORTED: dict[str, Function] = {
+    "sin": np.sin,
+    "cos": np.cos,
+    "round": np.round,
+    "floor": np.floor,
+    "where": lambda x: np.where(x > 0, x, 0.0),
+    "greater": lambda x: x > 0,
+    "equal": lambda x: x + (x == 0.5),
+    "not equal": lambda x: x * (x != 0.5),
+    "equal to itself": lambda x: x + (np.clip(x, 0.1, 0.2) == x),
+    "np.equal": lambda x: np.equal(x, 0.5),
+    "power of an array": lambda x: np.power(x, np.array([1, 2, 3])),
+    "float power": lambda x: np.power(x, 1.5),
+    "root": lambda x: x**0.5,
+    "negative power": lambda x: x**-1,
+    "number to the x": lambda x: 2.0**x,
+    "matmul": lambda x: x @ np.eye(3),
+    "dot": lambda x: np.dot(x, np.eye(3)),
+    "asarray": np.asarray,
+    "array": lambda x: np.array(x) * 2,
+    "float": lambda x: math.exp(x[0, 0, 0]),
+    "bool": lambda x: x if x else -x,
+    "in place": lambda x: np.add(x, 1.0, out=np.zeros(x.shape)),
+    "prod": lambda x: np.prod(x, axis=-1, keepdims=True) + x,
+    "std": lambda x: x / np.std(x),
+    "median": np.median,
+    "object": lambda x: x + np.array([None, None, None]),
+    "division by 0": lambda x: 1.0 / x,
+    "log of 0": lambda x: np.log(x - 1.0),
+    "hash": lambda x: {x: x}[x],
+    "in": lambda x: x if 0.5 in x else -x,
+    "argsort": lambda x: np.argsort(x, axis=-1),
+    "einsum": lambda x: np.einsum("bdn->bdn", x),
+    "fromlist": lambda x: np.array([[math.sin(v) for v in row] for row in x[0]]),
+}
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_what_is_not_supported_raises(name: str) -> None:
+    """On intervals and on slopes alike, never a silent answer."""
+    low, high = np.full((1, 2, 3), -1.0), np.full((1, 2, 3), 1.0)
+    with pytest.raises(TypeError):
+        UNSUPPORTED[name](Interval(low, high))
+    with pytest.raises((TypeError, AttributeError)):
+        slopes_of(UNSUPPORTED[name], low, high)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x + x[:, :, :1],
+        lambda x: x[0],
+        lambda x: x[:, 0],
+        lambda x: np.sum(x, axis=2, keepdims=True) + x,
+        lambda x: np.sum(x, axis=1, keepdims=True) + x,
+        lambda x: np.sum(x, axis=0, keepdims=True) + x,
+        lambda x: np.sum(x) + x,
+        lambda x: np.roll(x, 1, axis=2),
+        lambda x: np.flip(x),
+        lambda x: np.sort(x, axis=2),
+        lambda x: x / x.shape[2],
+        lambda x: x / x.shape[0],
+        lambda x: x * len(x),
+        lambda x: np.concatenate([x[..., :1], x[..., 1:]], axis=2),
+    ],
+)
+def test_slopes_refuse_axes_counted_from_the_front(f: Function) -> None:
+    """A slope has one axis more there than the user's array; once x[:, :, 0] was silently another entry."""
+    with pytest.raises(TypeError):
+        slopes_of(f, np.zeros((2, 1, 3)), np.ones((2, 1, 3)))
+
+
+def test_an_infinite_interval_does_not_become_finite() -> None:
+    low, high = np.zeros((1, 1, 2)), np.full((1, 1, 2), 800.0)
+    y = np.exp(Interval(low, high))
+    assert (y.hi == np.inf).all()
+    with np.errstate(all="ignore"):
+        z = y - y
+    assert not np.isfinite(z.hi - z.lo).any()
+
+
+# What kind of certificate a function gets.
+
+
+def masked(x: Any) -> Any:
+    """x, plus 10 on a part of the first cell that does not hold its centre."""
+    return x + 10.0 * (np.clip(x, 0.01, 0.05) == x)
+
+
+def ordinary(x: Any) -> Any:
+    """What a user writes: arithmetic, reductions, a few functions."""
+    gate = np.tanh(x - np.mean(x, axis=-1, keepdims=True)) / (1.0 + np.exp(-x))
+    return np.maximum(x * gate, 0.1) + np.sqrt(x)
+
+
+RIGOROUS: dict[str, Function] = {
+    "ordinary": ordinary,
+    "soft threshold": lambda x: np.maximum(x - np.mean(x, axis=-1, keepdims=True), 0.0),
+    "sqrt at the border": lambda x: np.sqrt(x),
+    "front indexing": lambda x: x * 0.5 + 0.5 * np.max(x, axis=2, keepdims=True),
+    "constant": lambda x: 0.0 * x + 2.0,
+    "zero": lambda x: 0.0 * x,
+    "reshape": lambda x: np.reshape(np.reshape(x, (*x.shape[:-2], -1)), x.shape),
+}
+
+
+@pytest.mark.parametrize("name", RIGOROUS)
+def test_ordinary_numpy_is_rigorous(name: str) -> None:
+    f = pf.Target(RIGOROUS[name], 1, 2)
+    c = pf.compile(f, cells_per_axis=5)
+    assert c.certificate.kind == "rigorous"
+    assert "interval arithmetic" in c.certificate.basis
+    found = pf.distance(f, c.network, token_dim=1, seq_len=2, cells_per_axis=5, samples=1 << 12)
+    assert found.value <= c.certificate.bound + 4 * found.error
+
+
+BLACK_BOX: dict[str, Function] = {
+    "sin": lambda x: np.sin(x),
+    "list": lambda x: np.array([[[math.sin(t) for t in row] for row in one] for one in x]),
+    "where": lambda x: np.where(x > 0.5, x, 0.5),
+    "mask": masked,
+    "asarray": lambda x: np.asarray(x) * 2.0,
+}
+
+
+@pytest.mark.parametrize("name", BLACK_BOX)
+def test_a_black_box_says_so(name: str) -> None:
+    f = pf.Target(BLACK_BOX[name], 1, 2)
+    assert best_kind(f) == "statistical"
+    c = pf.compile(f, cells_per_axis=4)
+    assert c.certificate.kind == "statistical"
+    assert "confidence" in c.certificate.basis
+    assert c.certificate.details["confidence"] == 0.999
+    found = pf.distance(f, c.network, token_dim=1, seq_len=2, cells_per_axis=4, samples=1 << 14)
+    assert found.value <= c.certificate.bound + 4 * found.error
+
+
+def test_a_mask_does_not_pass_as_rigorous() -> None:
+    """The function is 10 off in a corner of each row of cells; comparing an interval was once silently False."""
+    c = pf.compile(pf.Target(masked, 1, 2), cells_per_axis=8)
+    x = np.full((1, 1, 2), 0.03)
+    assert masked(x).max() > 10
+    assert c.certificate.kind != "rigorous"
+    assert c.certificate.bound > 1.0
+
+
+def test_a_claimed_lipschitz_constant_says_so() -> None:
+    f = pf.Target(lambda x: np.sin(x), 1, 2, lipschitz=1.0)
+    c = pf.compile(f, cells_per_axis=4)
+    assert c.certificate.kind == "lipschitz"
+    assert "claim" in c.certificate.basis
+    found = pf.distance(f, c.network, token_dim=1, seq_len=2, cells_per_axis=4, samples=1 << 12)
+    assert found.value <= c.certificate.bound + 4 * found.error
+
+
+@pytest.mark.parametrize("norm_order", [1, 2, 4])
+def test_a_wrong_lipschitz_claim_is_caught_with_a_counterexample(norm_order: int) -> None:
+    f = pf.Target(lambda x: np.sin(3 * x), 1, 2, lipschitz=2.0)
+    with pytest.raises(pf.ProvenformerError, match=r"X=.*Y=") as refusal:
+        pf.compile(f, cells_per_axis=4, norm_order=norm_order)
+    x, y = (np.array(v) for v in f.lipschitz_counterexample(norm_order))
+    moved, risen = (float((np.abs(a - b) ** norm_order).sum() ** (1 / norm_order)) for a, b in ((x, y), (f(x), f(y))))
+    assert risen > 2.0 * moved
+    assert "larger constant" in str(refusal.value)
+
+
+def test_the_kind_can_be_chosen() -> None:
+    f = pf.targets.get("scaled-mean", 1, 2)
+    bounds = {
+        kind: pf.compile(f, cells_per_axis=6, kind=kind).certificate
+        for kind in ("rigorous", "lipschitz", "statistical")
+    }
+    assert [c.kind for c in bounds.values()] == list(bounds)
+    assert bounds["lipschitz"].bound > bounds["rigorous"].bound
+    with pytest.raises(pf.ProvenformerError, match="kind"):
+        pf.compile(f, cells_per_axis=6, kind="certain")
+    with pytest.raises(pf.ProvenformerError, match="Lipschitz"):
+        pf.compile(pf.Target(lambda x: x, 1, 2), cells_per_axis=6, kind="lipschitz")
+    with pytest.raises(pf.ProvenformerError, match="cannot be bounded"):
+        pf.compile(pf.Target(np.sin, 1, 2), cells_per_axis=6, kind="rigorous")
+
+
+def test_a_function_that_mixes_the_batch_is_refused() -> None:
+    """x.mean() instead of axis=-1: it looks right on one sequence and was once certified on batches."""
+    for f in (lambda x: x * x.mean(), lambda x: x - x[:1], lambda x: np.cumsum(x, axis=0)):
+        with pytest.raises(pf.ProvenformerError, match="batch"):
+            pf.compile(pf.Target(f, 1, 2), cells_per_axis=4)
+
+
+def test_slopes_are_used_where_they_can_be() -> None:
+    assert supports_slopes(pf.targets.get("softmax-mean", 2, 3))
+    assert not supports_slopes(pf.Target(RIGOROUS["reshape"], 1, 2))
+    assert isinstance(slopes_of(lambda x: x, np.zeros((1, 1, 2)), np.ones((1, 1, 2))), Slope)
+
+
+@pytest.mark.parametrize("norm_order", [1, 1.5, 2, 3, 4, 6, 64])
+def test_integral_bounds_hold_for_every_norm(norm_order: float) -> None:
+    """Small errors to a high power must not vanish (they once underflowed to a bound of 0)."""
+    f = pf.Target(lambda x: 1e-4 * x * np.mean(x, axis=-1, keepdims=True), 1, 2)
+    c = pf.compile(f, cells_per_axis=4, norm_order=norm_order)
+    found = pf.distance(f, c.network, token_dim=1, seq_len=2, norm_order=norm_order, cells_per_axis=4, samples=1 << 12)
+    assert 0 < found.value <= c.certificate.bound + 4 * found.error
