@@ -6,7 +6,8 @@ from provenformer.checker.verify import Report, verify
 from provenformer.compiler.compile import Compiled, compile
 from provenformer.compiler.memorize import CompiledTokens, Memorized, compile_tokens, memorize
 from provenformer.constructions.lemmas import is_contextual_mapping
-from provenformer.constructions.plan import Plan, plan
+from provenformer.constructions.plan import Plan
+from provenformer.constructions.registry import plan
 from provenformer.functions import targets
 from provenformer.functions.distance import Distance, distance
 from provenformer.functions.grid import Grid
