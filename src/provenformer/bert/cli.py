@@ -21,8 +21,8 @@ from provenformer.bert.pretrain import PretrainSettings, pretrain
 from provenformer.bert.processes import first_process, joined
 from provenformer.bert.sample import write_sample
 from provenformer.bert.settings import read_settings
-from provenformer.bert.study import StudyData, StudySettings, run_study, table
-from provenformer.bert.study_figure import draw, draw_curves
+from provenformer.bert.study import StudyData, StudySettings, recipe_table, run_study, table
+from provenformer.bert.study.figure import draw, draw_curves
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 Run = Annotated[Path, typer.Option(help="Folder of the run; a run that stopped resumes there.")]
@@ -30,6 +30,9 @@ SettingsFile = Annotated[Path, typer.Argument(help="TOML or JSON; see docs/train
 Shard = Annotated[
     bool,
     typer.Option("--shard", help="Under torchrun: split weights, gradients and optimizer state over the processes."),
+]
+Short = Annotated[
+    Path | None, typer.Option(help="The training data in shorter sequences, for the steps that short_fraction says.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
@@ -109,11 +112,12 @@ def pretrain_command(
     data: Annotated[Path, typer.Option(help="Prepared training data.")],
     output: Run,
     valid: Annotated[Path | None, typer.Option(help="Prepared held-out data, with the same vocabulary.")] = None,
+    short: Short = None,
     shard: Shard = False,
 ) -> None:
     """Pre-train on masked words and next sentences; under torchrun, on all its processes."""
     with joined(shard):
-        _print_metrics(pretrain(read_settings(PretrainSettings, settings), data, valid, output)["metrics"])
+        _print_metrics(pretrain(read_settings(PretrainSettings, settings), data, valid, output, short)["metrics"])
 
 
 @app.command("finetune")
@@ -149,13 +153,19 @@ def evaluate_command(
 @app.command("study")
 def study_command(
     settings: SettingsFile,
-    results: Annotated[Path, typer.Option(help="Folder for the results, the table and the figure.")],
+    results: Annotated[Path, typer.Option(help="Folder of the results, one file for each model and seed.")],
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for table and figures; without it that of the results.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Prepared training data.")] = None,
     valid: Annotated[Path | None, typer.Option(help="Prepared held-out data, with the same vocabulary.")] = None,
+    tuning: Annotated[Path | None, typer.Option(help="Other held-out data, on which recipes are chosen.")] = None,
+    short: Short = None,
     runs: Annotated[Path | None, typer.Option(help="Folder for weights and checkpoints.")] = None,
     mnli: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
     squad: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Run this model only; may be repeated.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="This model only; may be repeated.")] = None,
+    pretrain_only: Annotated[bool, typer.Option(help="Leave fine-tuning for later.")] = False,
     table_only: Annotated[bool, typer.Option(help="Run nothing; show what is finished.")] = False,
     figure: Annotated[bool, typer.Option(help="Draw figure.svg and curves.svg as well (needs matplotlib).")] = False,
     shard: Shard = False,
@@ -169,16 +179,19 @@ def study_command(
             )
         files = {task: paths for task, paths in (("mnli", mnli), ("squad", squad)) if paths}
         with joined(shard):
-            run_study(study, StudyData(data, valid, files), runs, results, only)
+            where = StudyData(data, valid, tuning, short, files)
+            run_study(study, where, runs, results, only, finetuned=not pretrain_only)
     if not first_process():
         return
-    text = table(study, results)
-    with atomic_path(results / "table.md") as temporary:
-        temporary.write_text(text)
+    output = output or results
+    tables = {"table.md": table(study, results, only), "recipes.md": recipe_table(study, results, only)}
+    for name, text in tables.items():
+        with atomic_path(output / name) as temporary:
+            temporary.write_text(text)
+        print(text)
     if figure:
-        draw(study, results, results / "figure.svg")
-        draw_curves(study, results, results / "curves.svg")
-    print(text)
+        draw(study, results, output / "figure.svg", only)
+        draw_curves(study, results, output / "curves.svg", only)
 
 
 def _print_metrics(metrics: dict[str, float]) -> None:

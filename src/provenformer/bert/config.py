@@ -1,5 +1,6 @@
-"""The configuration: BERT's, plus which mixer each layer uses and two options every mixer shares."""
+"""The configuration: BERT's, plus which mixer each layer uses and how a model starts."""
 
+import math
 from typing import Any, Self
 
 import torch
@@ -29,6 +30,8 @@ class MixerBertConfig(BertConfig):
     mixer_options        e.g. {"sepconv": {"filter_length": 31}}; what is not given follows from the model's sizes
     norm_position        "post" (BERT, the paper) or "pre" (LayerNorm before each sublayer and one at the end)
     position_init        "normal" (BERT) or "sinusoidal": learnt positions that start as sines of `position_amplitude`
+    attention_init       "normal" (BERT) or "tied": key weights start as the query weights, both `attention_gain` times
+                         as large as `initializer_range` says, so that a token first attends to what is like it
     predict_masked_only  with labels, only the masked positions meet the vocabulary: logits are (masked, vocabulary)
     """
 
@@ -39,6 +42,8 @@ class MixerBertConfig(BertConfig):
     norm_position: Any = "post"
     position_init: Any = "normal"
     position_amplitude: float = 0.2
+    attention_init: Any = "normal"
+    attention_gain: float = 1.7
     predict_masked_only: bool = False
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -54,6 +59,9 @@ class MixerBertConfig(BertConfig):
         self.mixers = _per_layer(self.mixers, self.num_hidden_layers)
         _check_choice("norm_position", self.norm_position, ("post", "pre"))
         _check_choice("position_init", self.position_init, ("normal", "sinusoidal"))
+        _check_choice("attention_init", self.attention_init, ("normal", "tied"))
+        if not 0 < self.attention_gain < math.inf:
+            raise ProvenformerError(f"attention_gain={self.attention_gain} must be above 0 and finite; correct it")
         if self.is_decoder or self.add_cross_attention:
             raise ProvenformerError("mixers look both ways, so is_decoder and add_cross_attention must be False")
         for name in [*self.mixer_options, *self.mixers]:

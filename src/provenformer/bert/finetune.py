@@ -21,14 +21,17 @@ from provenformer.bert.data.records import Records, digest, is_table
 from provenformer.bert.data.squad import Question, QuestionWindows, best_span, question_windows, read_squad
 from provenformer.bert.data.vocabulary import Vocabulary
 from provenformer.bert.data.windows import Windows
-from provenformer.bert.loop import TrainingSettings, autocast, evaluate, train
+from provenformer.bert.loop import autocast, evaluate, train
 from provenformer.bert.metrics import exact_match, f1
 from provenformer.bert.model import MixerBertForQuestionAnswering, MixerBertForSequenceClassification
 from provenformer.bert.processes import Processes, joined
 from provenformer.bert.run_folder import RunFolder, load_saved, load_vocabulary
+from provenformer.bert.settings import ABOVE_0, FROM_0, Range, choice, ranged
+from provenformer.bert.training_settings import TrainingSettings
 
 EVALUATION_BATCH = 64
 TASKS = ("mnli", "squad")
+PAIR: Range = ("at least 5: [CLS], [SEP], [SEP] and a token of each text", lambda value: value >= 5)
 
 
 @dataclass(frozen=True)
@@ -39,20 +42,10 @@ class FinetuneSettings(TrainingSettings):
     stride   tokens that neighbouring windows of a context share (SQuAD)
     """
 
-    task: str = "mnli"
-    seq_len: int = 128
-    stride: int = 32
-    epochs: float = 3.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_task(self.task)
-
-
-def check_task(task: str) -> None:
-    """Refuse a task that there is no reader for."""
-    if task not in TASKS:
-        raise ProvenformerError(f"unknown task {task!r}; choose one of {', '.join(TASKS)}")
+    task: str = choice(*TASKS)
+    seq_len: int = ranged(128, PAIR)
+    stride: int = ranged(32, FROM_0)
+    epochs: float = ranged(3.0, ABOVE_0)
 
 
 class MnliTask:
@@ -74,6 +67,9 @@ class MnliTask:
 
     def __len__(self) -> int:
         return len(self.train)
+
+    def rows(self, _step: int) -> int:
+        return self.settings.batch_size
 
     def part(self, step: int, places: range) -> Batch:
         rows = _rows(self.settings, step, places, len(self.train))
@@ -118,6 +114,9 @@ class SquadTask:
 
     def __len__(self) -> int:
         return len(self.train)
+
+    def rows(self, _step: int) -> int:
+        return self.settings.batch_size
 
     def part(self, step: int, places: range) -> Batch:
         rows = _rows(self.settings, step, places, len(self.train))

@@ -7,10 +7,10 @@ over the whole batch of all processes, so neither micro-batches nor processes ch
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,85 +25,14 @@ from provenformer.bert.checkpoint import load_checkpoint, save_checkpoint
 from provenformer.bert.data.examples import Batch
 from provenformer.bert.machine import require_bf16
 from provenformer.bert.metric_log import MetricLog
+from provenformer.bert.optimiser import build_optimizers
 from provenformer.bert.processes import Processes
 from provenformer.bert.sharding import gathered, shard, whole
-
-Range = tuple[str, Callable[[float], bool]]
-FROM_0: Range = ("at least 0", lambda value: value >= 0)
-FROM_1: Range = ("at least 1", lambda value: value >= 1)
-ABOVE_0: Range = ("above 0 and finite", lambda value: 0 < value < math.inf)
-BELOW_1: Range = ("at least 0 and below 1", lambda value: 0 <= value < 1)
-RANGES: dict[str, Range] = {
-    "seed": ("from 0 to 2^64 - 1", lambda value: 0 <= value < 2**64),
-    "batch_size": FROM_1,
-    "micro_batch": FROM_0,
-    "learning_rate": ABOVE_0,
-    "warmup_steps": FROM_0,
-    "weight_decay": ("at least 0 and finite", lambda value: 0 <= value < math.inf),
-    "beta1": BELOW_1,
-    "beta2": BELOW_1,
-    "clip_norm": FROM_0,
-    "log_every": FROM_1,
-    "evaluate_every": FROM_0,
-    "checkpoint_every": FROM_1,
-    "threads": FROM_0,
-    # pre-training
-    "steps": FROM_1,
-    "masked_fraction": ("above 0 and at most 1", lambda value: 0 < value <= 1),
-    "evaluate_examples": FROM_0,
-    # fine-tuning
-    "seq_len": ("at least 5: [CLS], [SEP], [SEP] and a token of each text", lambda value: value >= 5),
-    "stride": FROM_0,
-    "epochs": ABOVE_0,
-}
+from provenformer.bert.training_settings import TrainingSettings
 
 
 class NotFinite(ProvenformerError):  # noqa: N818  (what happened, not whose fault)
     """The loss or its gradient is no number any more: the learning rate is too high for this model."""
-
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """What every kind of training is asked for.
-
-    batch_size      examples a step, over all processes and micro-batches
-    micro_batch     examples a process takes at once, to save memory; 0 for its whole share
-    decay           learning rate after warm-up: "linear" to zero, or "constant"
-    clip_norm       largest norm of the gradient, which is scaled down to it; 0 for no limit
-    evaluate_every  steps; 0 for the end only
-    threads         of the CPU; 0 for torch's choice. Bit-identical runs need the same number
-    """
-
-    seed: int = 0
-    batch_size: int = 32
-    micro_batch: int = 0
-    learning_rate: float = 1e-4
-    warmup_steps: int = 0
-    decay: str = "linear"
-    weight_decay: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.999
-    clip_norm: float = 1.0
-    bf16: bool = False
-    log_every: int = 10
-    evaluate_every: int = 0
-    checkpoint_every: int = 1000
-    threads: int = 0
-
-    def __post_init__(self) -> None:
-        if self.decay not in ("linear", "constant"):
-            raise ProvenformerError(f"unknown decay {self.decay!r}; choose one of linear, constant")
-        for name in (field.name for field in fields(self) if field.name in RANGES):
-            value, (limit, inside) = getattr(self, name), RANGES[name]
-            if not inside(value):
-                raise ProvenformerError(f"{name}={value} must be {limit}; correct the settings")
-
-    def rate(self, step: int, steps: int) -> float:
-        """The learning rate of a step."""
-        if step < self.warmup_steps:
-            return self.learning_rate * (step + 1) / self.warmup_steps
-        left = (steps - step) / max(steps - self.warmup_steps, 1)
-        return self.learning_rate * (left if self.decay == "linear" else 1.0)
 
 
 class Task(Protocol):
@@ -112,6 +41,9 @@ class Task(Protocol):
     @property
     def terms(self) -> tuple[str, ...]:
         """Their names, for the log."""
+
+    def rows(self, step: int, /) -> int:
+        """How many rows the step's batch has."""
 
     def part(self, step: int, places: range) -> Batch:
         """These rows of the step's batch."""
@@ -136,28 +68,32 @@ def train(
         _check_even(settings.batch_size, processes)
         shard(model, processes)
     model.to(processes.device)
-    optimizer = build_optimizer(model, settings)
-    start = load_checkpoint(run / "checkpoints", model, optimizer)
+    optimizers = build_optimizers(model, settings)
+    start = load_checkpoint(run / "checkpoints", model, optimizers)
     wrapped = DistributedDataParallel(model) if processes.count > 1 and not processes.sharded else model
     log = MetricLog(run / "metrics.jsonl", start) if processes.first else None
+    spent = Spent.before(log)
     metrics: dict[str, float] = {}
     with ThreadPoolExecutor(1) as ahead, _bar(start, steps, processes) as advance:
         parts = ahead.submit(_parts, task, settings, start, processes)
         for step in range(start, steps):
             now, parts = parts, ahead.submit(_parts, task, settings, step + 1, processes)
             began = time.perf_counter()
-            entry = training_step(wrapped, optimizer, task, now.result(), settings, step, steps, processes)
+            entry = training_step(wrapped, optimizers, task, now.result(), settings, step, steps, processes)
             done, last = step + 1, step + 1 == steps
-            tokens = entry.pop("tokens")
+            tokens = int(entry.pop("tokens"))
+            spent.tokens += tokens
             advance(tokens, entry["loss"])
-            if log and (done % settings.log_every == 0 or last):
-                log.write(done, **entry, tokens_per_second=tokens / (time.perf_counter() - began))
+            saved = last or done % settings.checkpoint_every == 0
+            if log and (saved or done % settings.log_every == 0):
+                speed = tokens / (time.perf_counter() - began)
+                log.write(done, **entry, tokens_per_second=speed, **spent.so_far())
             if last or (settings.evaluate_every and done % settings.evaluate_every == 0):
                 metrics = evaluate(model, task)
                 if log:
-                    log.write(done, **metrics)
-            if done % settings.checkpoint_every == 0 or last:
-                save_checkpoint(run / "checkpoints", done, model, optimizer, processes)
+                    log.write(done, **metrics, **spent.so_far())
+            if saved:
+                save_checkpoint(run / "checkpoints", done, model, optimizers, processes)
                 processes.wait()
     if log:
         log.close()
@@ -165,12 +101,22 @@ def train(
     return metrics or evaluate(model, task)
 
 
-def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
-    """AdamW; biases and LayerNorms do not decay, as in BERT."""
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.ndim <= 1]
-    groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(settings.beta1, settings.beta2))
+@dataclass
+class Spent:
+    """Tokens seen and CPU seconds of this process since the run began, as its log tells them."""
+
+    tokens: int
+    cpu_seconds: float
+
+    @classmethod
+    def before(cls, log: MetricLog | None) -> "Spent":
+        """What a run that resumes has spent up to its checkpoint."""
+        last = log.last if log else {}
+        return cls(int(last.get("tokens", 0)), last.get("cpu_seconds", 0.0) - time.process_time())
+
+    def so_far(self) -> dict[str, float]:
+        """For the log."""
+        return {"tokens": self.tokens, "cpu_seconds": round(self.cpu_seconds + time.process_time(), 1)}
 
 
 @torch.no_grad()
@@ -192,7 +138,7 @@ def _check_even(batch_size: int, processes: Processes) -> None:
 
 
 def _parts(task: Task, settings: TrainingSettings, step: int, processes: Processes) -> list[Batch]:
-    share = processes.share(settings.batch_size)
+    share = processes.share(task.rows(step))
     size = settings.micro_batch or len(share)
     places = (range(at, min(at + size, share.stop)) for at in range(share.start, share.stop, size))
     return [task.part(step, part) for part in places]
@@ -200,7 +146,7 @@ def _parts(task: Task, settings: TrainingSettings, step: int, processes: Process
 
 def training_step(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizers: list[torch.optim.Optimizer],
     task: Task,
     parts: list[Batch],
     settings: TrainingSettings,
@@ -223,17 +169,19 @@ def training_step(
             # Gradients are averaged over processes, sharded or not; the divisor already counts all of them.
             ((losses / divisor).sum() * processes.count).backward()
         sums += losses.detach()
-    rate = settings.rate(step, steps)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
+    share = settings.schedule(step, steps)
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+        group["lr"] = share * group["peak"]
     means = (processes.sum(sums) / divisor).tolist()
     norm = float(whole(nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm or math.inf)))
     # Before the update: what is not finite must not reach weights that the next checkpoint holds.
     if not np.isfinite([*means, norm]).all():
         found = f"the loss is {sum(means)} and the gradient's norm {norm}"
         raise NotFinite(f"{found} at step {step + 1}; lower learning_rate or warm up longer")
-    optimizer.step()
-    optimizer.zero_grad()
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+    rate = share * settings.learning_rate
     return {"loss": sum(means), **dict(zip(task.terms, means, strict=True)), "rate": rate, "tokens": int(tokens)}
 
 

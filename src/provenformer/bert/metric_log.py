@@ -9,11 +9,15 @@ from provenformer.base.files import atomic_path, clear_errors
 
 
 class MetricLog:
-    """Appends to the file; lines of steps after `start`, which will be trained again, are dropped first."""
+    """Appends to the file; lines of steps after `start`, which will be trained again, are dropped first.
+
+    last  the line before them
+    """
 
     def __init__(self, path: Path, start: int) -> None:
         self.path = path
         kept = [entry for entry in read_log(path) if entry["step"] <= start]
+        self.last = kept[-1] if kept else {}
         with atomic_path(path) as temporary:
             temporary.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
         # TensorBoard hides what an earlier event file says of the steps from `purge_step` on.

@@ -23,7 +23,7 @@ from transformers import (
     initialization,
 )
 from transformers.modeling_outputs import MaskedLMOutput
-from transformers.models.bert.modeling_bert import BertEmbeddings, BertForPreTrainingOutput
+from transformers.models.bert.modeling_bert import BertEmbeddings, BertForPreTrainingOutput, BertSelfAttention
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.bert.config import MixerBertConfig
@@ -62,6 +62,9 @@ class MixerBertPreTrainedModel(BertPreTrainedModel):
         elif isinstance(module, BertEmbeddings) and self.config.position_init == "sinusoidal":
             weight = module.position_embeddings.weight
             initialization.copy_(weight, self.config.position_amplitude * sinusoids(*weight.shape))
+        elif isinstance(module, BertSelfAttention) and self.config.attention_init == "tied":
+            initialization.normal_(module.query.weight, std=self.config.attention_gain * self.config.initializer_range)
+            initialization.copy_(module.key.weight, module.query.weight)
 
     @classmethod
     def from_bert(cls, checkpoint: Any, **mixer_config: Any) -> tuple[Self, WeightReport]:

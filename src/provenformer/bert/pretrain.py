@@ -13,30 +13,51 @@ from torch.nn.functional import cross_entropy
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.bert.config import MixerBertConfig
-from provenformer.bert.data.examples import Batch, Examples, MaskedBatches
+from provenformer.bert.data.examples import Batch, Examples, MaskedBatches, evenly_spaced
 from provenformer.bert.data.masking import NO_TARGET, Masking
 from provenformer.bert.data.vocabulary import Vocabulary
-from provenformer.bert.loop import TrainingSettings, autocast, evaluate, train
+from provenformer.bert.loop import autocast, evaluate, train
 from provenformer.bert.model import MixerBertForPreTraining
 from provenformer.bert.processes import Processes, joined
 from provenformer.bert.run_folder import RunFolder, load_saved, load_vocabulary
+from provenformer.bert.settings import BELOW_1, FROM_0, FROM_1, Range, ranged
+from provenformer.bert.training_settings import TrainingSettings
 
 EVALUATION_BATCH = 64
+SHARE: Range = ("above 0 and at most 1", lambda value: 0 < value <= 1)
 
 
 @dataclass(frozen=True)
 class PretrainSettings(TrainingSettings):
     """A pre-training run.
 
-    model              fields of MixerBertConfig; sizes of vocabulary and positions follow from the data
-    evaluate_examples  of the held-out data; 0 for all
+    model                     fields of MixerBertConfig; sizes of vocabulary and positions follow from the data
+    masked_fraction           share of the tokens that are targets; a pair changes linearly from the first to the last step
+    short_fraction            share of the steps, at the beginning, on shorter sequences: more of them in a batch, so that
+                              it has as many positions
+    evaluate_examples         of the held-out data, evenly spaced; 0 for all
+    evaluate_masked_fraction  the same for every model that is to be compared, whatever it was trained with
     """
 
-    steps: int = 1000
+    steps: int = ranged(1000, FROM_1)
     model: dict[str, Any] = field(default_factory=dict)
-    masked_fraction: float = 0.15
+    masked_fraction: float | tuple[float, float] = ranged(0.15, SHARE)
     whole_word: bool = False
-    evaluate_examples: int = 0
+    short_fraction: float = ranged(0.0, BELOW_1)
+    evaluate_examples: int = ranged(0, FROM_0)
+    evaluate_masked_fraction: float = ranged(0.15, SHARE)
+
+    @property
+    def short_steps(self) -> int:
+        """How many steps are on shorter sequences."""
+        return round(self.short_fraction * self.steps)
+
+    def masked(self, step: int) -> float:
+        """The share of the tokens that are targets in a step."""
+        if not isinstance(self.masked_fraction, tuple):
+            return self.masked_fraction
+        first, last = self.masked_fraction
+        return first + (last - first) * step / max(self.steps - 1, 1)
 
 
 class PretrainingTask:
@@ -45,12 +66,31 @@ class PretrainingTask:
     terms = ("masked_loss", "next_loss")
 
     def __init__(
-        self, batches: MaskedBatches, held_out: MaskedBatches | None, settings: PretrainSettings, processes: Processes
+        self,
+        examples: Examples,
+        held_out: Examples | None,
+        settings: PretrainSettings,
+        processes: Processes,
+        short: Examples | None = None,
     ) -> None:
-        self.batches, self.held_out, self.settings, self.processes = batches, held_out, settings, processes
+        self.settings, self.processes = settings, processes
+        self.long = MaskedBatches(examples, settings.seed, settings.batch_size)
+        more = examples.seq_len // short.seq_len if short else 1
+        self.short = MaskedBatches(short or examples, settings.seed, more * settings.batch_size)
+        self.held_out = MaskedBatches(held_out, settings.seed, EVALUATION_BATCH) if held_out else None
+
+    def _batches(self, step: int) -> MaskedBatches:
+        return self.short if step < self.settings.short_steps else self.long
+
+    def rows(self, step: int) -> int:
+        return self._batches(step).batch_size
 
     def part(self, step: int, places: range) -> Batch:
-        return self.batches.part(step, places)
+        batches = self._batches(step)
+        return batches.part(step, places, self._masking(batches.examples, self.settings.masked(step)))
+
+    def _masking(self, examples: Examples, fraction: float) -> Masking:
+        return Masking(examples.vocabulary, fraction, self.settings.whole_word)
 
     def counts(self, batch: Batch) -> Tensor:
         targets = batch["labels"] != NO_TARGET
@@ -65,16 +105,17 @@ class PretrainingTask:
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         if self.held_out is None:
             return {}
-        total = self.settings.evaluate_examples or len(self.held_out.examples)
-        share = self.processes.share(min(total, len(self.held_out.examples)))
+        chosen = evenly_spaced(len(self.held_out.examples), self.settings.evaluate_examples)
+        share = self.processes.share(len(chosen))
+        masking = self._masking(self.held_out.examples, self.settings.evaluate_masked_fraction)
         sums = torch.zeros(8, dtype=torch.float64)
         for at in range(share.start, share.stop, EVALUATION_BATCH):
-            batch = self.held_out.in_order(range(at, min(at + EVALUATION_BATCH, share.stop)))
+            batch = self.held_out.in_order(chosen[at : min(at + EVALUATION_BATCH, share.stop)], masking)
             batch = {name: value.to(self.processes.device) for name, value in batch.items()}
             with autocast(self.processes.device, self.settings.bf16):
                 words, next_sentence, targets = _scores(model, batch)
             right = words.argmax(dim=1) == targets
-            hidden = batch["input_ids"][batch["labels"] != NO_TARGET] == self.held_out.masking.vocabulary.mask
+            hidden = batch["input_ids"][batch["labels"] != NO_TARGET] == masking.vocabulary.mask
             label = batch["next_sentence_label"]
             found = [
                 cross_entropy(words.float(), targets, reduction="sum"),
@@ -99,28 +140,40 @@ class PretrainingTask:
         }
 
 
-def pretrain(settings: PretrainSettings, data: Path, valid: Path | None, output: Path) -> dict[str, Any]:
-    """Train in the folder `output`, resuming if it was begun, and return its result."""
+def pretrain(
+    settings: PretrainSettings, data: Path, valid: Path | None, output: Path, short: Path | None = None
+) -> dict[str, Any]:
+    """Train in the folder `output`, resuming if it was begun, and return its result.
+
+    `short` is the same kind of data in shorter sequences, for the first `short_fraction` of the steps.
+    """
     with joined() as processes:
         examples = Examples(data)
         config = model_config(settings.model, examples.vocabulary, examples.seq_len)
-        held_out = Examples(valid) if valid else None
+        held_out, shorter = (Examples(folder) if folder else None for folder in (valid, short))
         if valid and held_out:
             _check_fits(valid, held_out, data, examples.vocabulary, config)
-        asked = {"settings": asdict(settings), "data": data_fingerprint(data)}
-        if valid:
-            asked["valid"] = data_fingerprint(valid)
+        if (settings.short_fraction > 0) != (short is not None):
+            given = "no data is" if short is None else "data of them is"
+            remedy = "give both or neither: the setting short_fraction and --short"
+            raise ProvenformerError(
+                f"short_fraction={settings.short_fraction} of the steps are on short sequences, but {given} given; {remedy}"
+            )
+        if short and shorter:
+            _check_fits(short, shorter, data, examples.vocabulary, config)
+            if shorter.seq_len >= examples.seq_len or examples.seq_len % shorter.seq_len:
+                lengths = f"seq_len={shorter.seq_len}, which is not a proper part of {examples.seq_len}"
+                raise ProvenformerError(f"{short} has {lengths}; prepare it with --seq-len {examples.seq_len // 2}")
+        folders = {"data": data, "valid": valid, "short": short}
+        asked = {"settings": asdict(settings)} | {
+            name: data_fingerprint(folder) for name, folder in folders.items() if folder
+        }
         with RunFolder(output, asked, processes) as run:
             if run.result:
                 return run.result
             torch.manual_seed(settings.seed)
             model = MixerBertForPreTraining(config)
-            task = PretrainingTask(
-                _batches(examples, settings, settings.batch_size),
-                _batches(held_out, settings, EVALUATION_BATCH) if held_out else None,
-                settings,
-                processes,
-            )
+            task = PretrainingTask(examples, held_out, settings, processes, shorter)
             metrics = train(model, task, settings, settings.steps, output, processes)
             return run.finish(model, examples.vocabulary, metrics)
 
@@ -132,8 +185,7 @@ def evaluate_pretrained(model_folder: Path, data: Path, settings: PretrainSettin
     _check_fits(data, examples, model_folder, vocabulary, config)
     with joined() as processes:
         model = load_saved(MixerBertForPreTraining, model_folder).to(processes.device)
-        batches = _batches(examples, settings, EVALUATION_BATCH)
-        return evaluate(model, PretrainingTask(batches, batches, settings, processes))
+        return evaluate(model, PretrainingTask(examples, examples, settings, processes))
 
 
 def _check_fits(data: Path, examples: Examples, origin: Path, vocabulary: Vocabulary, config: MixerBertConfig) -> None:
@@ -172,11 +224,6 @@ def model_config(asked: dict[str, Any], vocabulary: Vocabulary, seq_len: int) ->
 def data_fingerprint(folder: Path) -> str:
     """Tells prepared data apart: the manifest holds the checksums of all shards."""
     return hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()[:16]
-
-
-def _batches(examples: Examples, settings: PretrainSettings, batch_size: int) -> MaskedBatches:
-    masking = Masking(examples.vocabulary, settings.masked_fraction, settings.whole_word)
-    return MaskedBatches(examples, masking, settings.seed, batch_size)
 
 
 def _scores(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,28 +6,32 @@ from typing import Any
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import atomic_path
-from provenformer.bert.study import StudySettings, finished, summary
+from provenformer.bert.study.run import finished
+from provenformer.bert.study.settings import StudySettings
+from provenformer.bert.study.table import Estimate, metrics_of, summary
+
+MISSING = Estimate(math.nan, None)
 
 
-def draw(settings: StudySettings, results: Path, path: Path) -> None:
+def draw(settings: StudySettings, results: Path, path: Path, only: list[str] | None = None) -> None:
     """A panel for each metric; for each model its seeds, their mean with its interval, and the paper's number.
 
     The first model's level is a dashed line. One seed has no interval.
     """
-    estimates = summary(settings, results)
-    if not estimates:
-        raise ProvenformerError(f"{results} holds no result of this study; run it first")
-    models, metrics = list(estimates), list(next(iter(estimates.values())))
+    estimates = summary(settings, results, only)
+    models, metrics = list(estimates), metrics_of(estimates)
     columns = min(3, len(metrics))
     rows = math.ceil(len(metrics) / columns)
     figure = _figure(3.2 * columns, 2.8 * rows + 0.4)
     for place, metric in enumerate(metrics, start=1):
         axes = figure.add_subplot(rows, columns, place)
-        found = [estimates[model][metric] for model in models]
+        found = [estimates[model].get(metric, MISSING) for model in models]
         means = [100 * value.mean for value in found]
         errors = [math.nan if value.half_width is None else 100 * value.half_width for value in found]
         seeds = [
-            (at, 100 * r["metrics"][metric]) for at, m in enumerate(models) for r in finished(settings, results, m)
+            (at, 100 * r["metrics"].get(metric, math.nan))
+            for at, m in enumerate(models)
+            for r in finished(settings, results, m)
         ]
         paper = [settings.paper.get(model, {}).get(metric, math.nan) for model in models]
         axes.errorbar(range(len(models)), means, yerr=errors, fmt="_", markersize=12, capsize=3, label="mean, 95 %")
@@ -47,16 +51,16 @@ def draw(settings: StudySettings, results: Path, path: Path) -> None:
     _save(figure, path, settings)
 
 
-def draw_curves(settings: StudySettings, results: Path, path: Path) -> None:
-    """[MASK]-only accuracy against examples seen: one line for each seed, one colour for each model."""
+def draw_curves(settings: StudySettings, results: Path, path: Path, only: list[str] | None = None) -> None:
+    """[MASK]-only accuracy against tokens seen: one line for each seed, one colour for each model."""
     figure = _figure(6.4, 4)
     axes = figure.subplots()
-    for index, model in enumerate(settings.models):
+    for index, model in enumerate(settings.only(only)):
         for seed, result in enumerate(finished(settings, results, model)):
-            examples = [settings.pretrain.batch_size * point["step"] for point in result["curve"]]
+            tokens = [point["tokens"] / 1e6 for point in result["curve"]]
             accuracy = [100 * point["mask_token_accuracy"] for point in result["curve"]]
-            axes.plot(examples, accuracy, color=f"C{index}", alpha=0.9, label=None if seed else model)
-    axes.set_xlabel("examples seen")
+            axes.plot(tokens, accuracy, color=f"C{index}", alpha=0.9, label=None if seed else model)
+    axes.set_xlabel("million tokens seen")
     axes.set_ylabel("held-out accuracy on [MASK], %")
     axes.legend(frameon=False)
     axes.set_title(settings.title)
