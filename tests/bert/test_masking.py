@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from provenformer.bert.data.examples import Examples, MaskedBatches
+from provenformer.bert.data.examples import Examples, MaskedBatches, evenly_spaced
 from provenformer.bert.data.masking import NO_TARGET, Masking
 from provenformer.bert.data.order import rows_of_step
 from provenformer.bert.data.prepare import PrepareSettings, prepare
@@ -63,10 +63,16 @@ def test_every_epoch_is_a_new_permutation() -> None:
 def test_a_batch_depends_on_seed_and_step_alone(tmp_path: Path) -> None:
     write_sample(tmp_path)
     prepare([tmp_path / "valid"], tmp_path / "data", PrepareSettings(seq_len=32, vocabulary_size=300))
-    batches = MaskedBatches(Examples(tmp_path / "data"), Masking(VOCABULARY), seed=0, batch_size=8)
-    whole = batches.part(5, range(8))
-    halves = [batches.part(5, range(4)), batches.part(5, range(4, 8))]
+    batches, masking = MaskedBatches(Examples(tmp_path / "data"), seed=0, batch_size=8), Masking(VOCABULARY)
+    whole = batches.part(5, range(8), masking)
+    halves = [batches.part(5, range(4), masking), batches.part(5, range(4, 8), masking)]
     for name, value in whole.items():
         assert torch.equal(value, torch.cat([half[name] for half in halves]))
-    assert not torch.equal(whole["input_ids"], batches.part(6, range(8))["input_ids"])
-    assert torch.equal(batches.in_order(range(4))["labels"], batches.in_order(range(8))["labels"][:4])
+    assert not torch.equal(whole["input_ids"], batches.part(6, range(8), masking)["input_ids"])
+    some, all_labels = [1, 4, 6], batches.in_order(range(8), masking)["labels"]
+    assert torch.equal(batches.in_order(some, masking)["labels"], all_labels[some])
+
+
+def test_evenly_spaced_numbers_are_from_all_parts() -> None:
+    assert evenly_spaced(10, 4) == [0, 2, 5, 7]
+    assert evenly_spaced(3, 0) == evenly_spaced(3, 5) == [0, 1, 2]

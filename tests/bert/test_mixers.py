@@ -247,6 +247,8 @@ def test_any_length_except_beyond_bproj(name: str) -> None:
         ("sepconv", {"filters": 4, "filter_length": 6, "symmetric": True}, "filter_length=6 is even.*use 5 or 7"),
         ("sepconv", {"filters": "many"}, "cannot be built with"),
         ("bproj", {"size": 0}, "size=0 must be at least 1"),
+        ("bproj", {"band": -1.0}, "band=-1.0 must be at least 0 and finite"),
+        ("bproj", {"band": "wide"}, "cannot be built with"),
         ("attention", {"heads": 3}, "heads=3 must divide dim=8"),
         ("average", {"size": 3}, "has no option 'size'; it takes none"),
     ],
@@ -255,6 +257,12 @@ def test_bad_options(name: str, options: dict[str, object], message: str) -> Non
     with pytest.raises(ProvenformerError, match=message) as caught:
         build_mixer(name, DIM, **options)
     assert "\n" not in str(caught.value)
+
+
+def test_bproj_may_start_as_a_band() -> None:
+    weight = build_mixer("bproj", DIM, size=40, band=2.0).position_weight.detach()
+    torch.testing.assert_close(weight.norm(dim=0), torch.ones(40))  # keeps the variance of independent tokens
+    torch.testing.assert_close(weight[20:23, 20] / weight[20, 20], torch.tensor([0.0, -0.5, -1.0]).exp())
 
 
 def test_odd_filters_may_be_symmetric() -> None:

@@ -119,6 +119,8 @@ def test_bare_parameters_keep_their_own_scale() -> None:
     assert bproj.position_weight.shape == (16, 16)
     assert 0.2 < bproj.position_weight.std() < 0.3  # 1 / sqrt(16)
     assert 0.08 < sepconv.filters.std() < 0.1  # 1 / sqrt(128)
+    banded = MixerBertModel(tiny("bproj", mixer_options={"bproj": {"band": 1.0}})).encoder.layer[0].attention.self
+    assert (banded.mixer.position_weight.argmax(dim=0) == torch.arange(16)).all()
 
 
 @every_mixer
@@ -130,6 +132,30 @@ def test_sinusoidal_positions(mixer: str) -> None:
     # The first and last frequency: wavelengths 2 pi and 200 pi.
     torch.testing.assert_close(weight[:, 0], 0.3 * torch.arange(16.0).sin())
     torch.testing.assert_close(weight[:, 15], 0.3 * (torch.arange(16.0) / 100).sin())
+
+
+def test_tied_attention_starts_with_one_matrix_for_queries_and_keys() -> None:
+    config = tiny("attention", attention_init="tied", attention_gain=3.0, initializer_range=0.05)
+    attention = MixerBertModel(config).encoder.layer[1].attention.self
+    assert torch.equal(attention.query.weight, attention.key.weight)
+    assert attention.query.weight is not attention.key.weight
+    assert 0.13 < attention.query.weight.std() < 0.17
+    assert 0.04 < attention.value.weight.std() < 0.06
+    plain = MixerBertModel(tiny("attention")).encoder.layer[1].attention.self
+    assert not torch.equal(plain.query.weight, plain.key.weight)
+
+
+def test_what_was_learnt_is_loaded_whatever_the_start(tmp_path: Path) -> None:
+    """A start is for new weights: loading must not begin again."""
+    config = tiny(["attention", "bproj"], attention_init="tied", mixer_options={"bproj": {"band": 2.0}})
+    model = MixerBertForPreTraining(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    model.save_pretrained(tmp_path)
+    loaded = MixerBertForSequenceClassification.from_pretrained(tmp_path)
+    for name, value in model.bert.state_dict().items():
+        assert torch.equal(loaded.bert.state_dict()[name], value), name
 
 
 # --- saving and loading ---
@@ -284,6 +310,8 @@ def test_bert_base_takes_overrides() -> None:
         (lambda: tiny(hidden_act="foo"), "unknown hidden_act 'foo'; choose one of gelu"),
         (lambda: tiny(norm_position="middle"), "unknown norm_position 'middle'; choose one of post, pre"),
         (lambda: tiny(position_init="random"), "unknown position_init 'random'; choose one of normal, sinusoidal"),
+        (lambda: tiny(attention_init="equal"), "unknown attention_init 'equal'; choose one of normal, tied"),
+        (lambda: tiny(attention_gain=0.0), "attention_gain=0.0 must be above 0 and finite"),
         (lambda: tiny(is_decoder=True), "is_decoder and add_cross_attention must be False"),
         (lambda: MixerBertConfig.hybrid(sepconv=13), r"hybrid\(sepconv=13\) does not fit 12 layers"),
         (lambda: MixerBertConfig.hybrid(sepconv=-1), r"hybrid\(sepconv=-1\) does not fit 12 layers"),

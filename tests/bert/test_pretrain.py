@@ -22,10 +22,12 @@ from tensorboardX.proto.event_pb2 import Event
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import atomic_path
+from provenformer.bert.data.examples import Examples
+from provenformer.bert.data.masking import NO_TARGET
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.loop import NotFinite
 from provenformer.bert.metric_log import MetricLog, read_log
-from provenformer.bert.pretrain import PretrainSettings, evaluate_pretrained, pretrain
+from provenformer.bert.pretrain import PretrainingTask, PretrainSettings, evaluate_pretrained, pretrain
 from provenformer.bert.processes import Processes
 from provenformer.bert.run_folder import RunFolder
 from provenformer.bert.sample import write_sample
@@ -59,6 +61,8 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = PrepareSettings(seq_len=32, vocabulary_size=300)
     prepare([folder / "text"], folder / "data", small)
     prepare([folder / "valid"], folder / "held-out", small, folder / "data/vocab.txt")
+    for name, text in (("short", "text"), ("held-out-short", "valid")):
+        prepare([folder / text], folder / name, PrepareSettings(16, 300), folder / "data/vocab.txt")
     return folder
 
 
@@ -116,15 +120,79 @@ def test_killed_and_resumed_gives_the_same_bits(sample: Path, tmp_path: Path) ->
 
 def test_two_processes_have_the_loss_curve_of_one(sample: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    pretrain(settings_from(NO_DROPOUT, tmp_path), sample / "data", sample / "held-out", one)
+    text = f'optimizer = "muon"\n{NO_DROPOUT}'
+    pretrain(settings_from(text, tmp_path), sample / "data", sample / "held-out", one)
     launcher = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node=2", "--no-python"]
-    subprocess.run(
-        [*launcher, *command(sample, two, NO_DROPOUT)], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+    subprocess.run([*launcher, *command(sample, two, text)], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert losses(two) == pytest.approx(losses(one), abs=1e-5)
     metrics = [json.loads((run / "result.json").read_text())["metrics"] for run in (one, two)]
     assert metrics[0] == pytest.approx(metrics[1], abs=1e-5)
     assert json.loads((two / "result.json").read_text())["processes"] == 2
+
+
+def stopped_copy(run: Path, copy: Path) -> None:
+    """As if killed after the last checkpoint but one."""
+    shutil.copytree(run, copy)
+    shutil.rmtree(copy / "model")
+    (copy / "result.json").unlink()
+    max((copy / "checkpoints").iterdir()).unlink()
+
+
+def test_a_run_whose_settings_change_over_it_resumes_with_the_same_bits(sample: Path, tmp_path: Path) -> None:
+    """Muon, masking and rate that change, shorter sequences first; killed before they get longer."""
+    changing = {"optimizer": "muon", "masked_fraction": (0.4, 0.1), "decay": "stable", "short_fraction": 0.9}
+    settings = settings_from(SETTINGS, tmp_path, **changing)
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    pretrain(settings, sample / "data", sample / "held-out", whole, sample / "short")
+    stopped_copy(whole, resumed)
+    pretrain(settings, sample / "data", sample / "held-out", resumed, sample / "short")
+    assert all(torch.equal(value, weights(resumed)[name]) for name, value in weights(whole).items())
+    assert losses(resumed) == losses(whole)
+    assert losses(whole)[-1] < losses(whole)[0] - 0.5
+    tokens = [[entry["tokens"] for entry in read_log(run / "metrics.jsonl")] for run in (whole, resumed)]
+    assert tokens[0] == tokens[1] == sorted(tokens[0])
+    assert read_log(resumed / "metrics.jsonl")[-1]["cpu_seconds"] > read_log(whole / "metrics.jsonl")[19]["cpu_seconds"]
+
+
+def test_masking_and_length_change_over_the_run(sample: Path) -> None:
+    settings = PretrainSettings(steps=11, batch_size=4, masked_fraction=(0.5, 0.1), short_fraction=0.5)
+    examples = Examples(sample / "data")
+    task = PretrainingTask(examples, None, settings, ALONE, Examples(sample / "short"))
+    batches = [task.part(step, range(task.rows(step))) for step in range(11)]
+    assert [batch["input_ids"].shape for batch in batches] == [(8, 16)] * 6 + [(4, 32)] * 5
+
+    def share(step: int) -> float:
+        batch = batches[step]
+        words = (batch["attention_mask"].sum() - 3 * len(batch["labels"])).item()  # without [CLS], [SEP], [SEP]
+        return (batch["labels"] != NO_TARGET).sum().item() / words
+
+    assert [share(0), share(5), share(10)] == pytest.approx([0.5, 0.3, 0.1], abs=0.04)
+
+
+def test_short_sequences_need_data_of_their_own(sample: Path, tmp_path: Path) -> None:
+    both = settings_from(SETTINGS, tmp_path, steps=2, short_fraction=0.5)
+    neither = dataclasses.replace(both, short_fraction=0.0)
+    for settings, short in ((both, None), (neither, sample / "short")):
+        with pytest.raises(ProvenformerError, match="give both or neither: the setting short_fraction and --short"):
+            pretrain(settings, sample / "data", None, tmp_path / "run", short)
+    with pytest.raises(ProvenformerError, match="not a proper part of 32; prepare it with --seq-len 16"):
+        pretrain(both, sample / "data", None, tmp_path / "run", sample / "data")
+    assert not (tmp_path / "run").exists()
+    pretrain(both, sample / "data", None, tmp_path / "run", sample / "short")
+    with pytest.raises(ProvenformerError, match=r"short = '.*', not '.*'"):
+        pretrain(both, sample / "data", None, tmp_path / "run", sample / "held-out-short")
+
+
+def test_models_are_compared_on_the_same_masks(sample: Path, tmp_path: Path) -> None:
+    """Whatever share of the words they were trained on."""
+    settings = settings_from(SETTINGS, tmp_path, steps=2)
+    pretrain(settings, sample / "data", None, tmp_path / "run")
+    others = [{"masked_fraction": 0.4}, {"masked_fraction": (0.4, 0.3)}, {"evaluate_masked_fraction": 0.4}]
+    usual, *found = (
+        evaluate_pretrained(tmp_path / "run/model", sample / "held-out", dataclasses.replace(settings, **other))
+        for other in ({}, *others)
+    )
+    assert [metrics == usual for metrics in found] == [True, True, False]
 
 
 def test_micro_batches_do_not_change_the_loss(sample: Path, tmp_path: Path) -> None:
@@ -286,6 +354,14 @@ def test_clip_norm_0_is_no_clipping(sample: Path, tmp_path: Path) -> None:
         ("beta2 = 1.5", "beta2=1.5 must be at least 0 and below 1"),
         ("masked_fraction = 1.5", "must be above 0 and at most 1"),
         ("masked_fraction = -0.5", "must be above 0 and at most 1"),
+        ("masked_fraction = [0.3, 0.0]", r"masked_fraction=\(0.3, 0.0\) must be above 0 and at most 1"),
+        ("masked_fraction = [0.3, 0.2, 0.1]", "must have 2 entries"),
+        ("masked_fraction = 'much'", "must be of type float"),
+        ("evaluate_masked_fraction = 0", "must be above 0 and at most 1"),
+        ("optimizer = 'sgd'", "unknown optimizer 'sgd'; choose one of adamw, muon"),
+        ("muon_learning_rate = 0", "must be above 0 and finite"),
+        ("decay_fraction = 0", "must be above 0 and at most 1"),
+        ("short_fraction = 1", "must be at least 0 and below 1"),
         ("steps =", "not a TOML file"),
     ],
 )
@@ -379,10 +455,12 @@ def test_a_disk_that_fills_up_loses_nothing(sample: Path, tmp_path: Path) -> Non
     assert all(torch.equal(value, resumed[name]) for name, value in weights(tmp_path / "whole").items())
 
 
-def test_rate() -> None:
-    settings = PretrainSettings(learning_rate=1.0, warmup_steps=2)
-    assert [settings.rate(step, 6) for step in range(6)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
-    assert dataclasses.replace(settings, decay="constant").rate(5, 6) == 1.0
+def test_schedule() -> None:
+    settings = PretrainSettings(warmup_steps=2)
+    assert [settings.schedule(step, 6) for step in range(6)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    assert dataclasses.replace(settings, decay="constant").schedule(5, 6) == 1.0
+    stable = dataclasses.replace(settings, decay="stable", decay_fraction=0.5)
+    assert [stable.schedule(step, 8) for step in range(8)] == [0.5, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]
 
 
 def test_tensorboard_reads_the_same_curve(sample: Path, tmp_path: Path) -> None:

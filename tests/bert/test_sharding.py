@@ -26,6 +26,7 @@ from provenformer.bert.settings import read_settings
 # of 129 held-out examples one process has two batches and the other one.
 SETTINGS = """
 steps = 12
+optimizer = "muon"
 batch_size = 8
 micro_batch = 3
 learning_rate = 3e-3

@@ -62,9 +62,15 @@ class MixerBertPreTrainedModel(BertPreTrainedModel):
         elif isinstance(module, BertEmbeddings) and self.config.position_init == "sinusoidal":
             weight = module.position_embeddings.weight
             initialization.copy_(weight, self.config.position_amplitude * sinusoids(*weight.shape))
-        elif isinstance(module, BertSelfAttention) and self.config.attention_init == "tied":
-            initialization.normal_(module.query.weight, std=self.config.attention_gain * self.config.initializer_range)
-            initialization.copy_(module.key.weight, module.query.weight)
+
+    def initialize_weights(self) -> None:
+        super().initialize_weights()
+        # Here, since transformers shows `_init_weights` only modules with parameters of their own. Loaded weights stay.
+        if self.config.attention_init == "tied":
+            deviation = self.config.attention_gain * self.config.initializer_range
+            for attention in (module for module in self.modules() if isinstance(module, BertSelfAttention)):
+                initialization.normal_(attention.query.weight, std=deviation)
+                initialization.copy_(attention.key.weight, attention.query.weight)
 
     @classmethod
     def from_bert(cls, checkpoint: Any, **mixer_config: Any) -> tuple[Self, WeightReport]:

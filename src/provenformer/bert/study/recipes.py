@@ -63,10 +63,11 @@ def try_recipes(
         for name in settings.recipes:
             if name not in done:
                 done[name] = _try(_trial(settings, tuned, name), data, runs / tuned / f"recipe-{name}") | {
-                    "asked": {"pretrain": asdict(_trial(settings, tuned, name)), "data": asked}
+                    "asked": {"pretrain": asdict(_trial(settings, tuned, name)), "data": asked},
+                    "provenance": provenance(),
                 }
                 if processes.first:
-                    write_json(_path(results, tuned), {"trials": done, "provenance": provenance()})
+                    write_json(_path(results, tuned), {"trials": done})
                 processes.wait()
     chosen = chosen_recipe(settings, model, results)
     if chosen is None:
