@@ -1,12 +1,14 @@
 """provenformer: Transformers constructed from a function, with a certificate."""
 
 from provenformer.base.errors import ProvenformerError
+from provenformer.base.version import __version__
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.verify import Report, verify
 from provenformer.compiler.compile import Compiled, compile
 from provenformer.compiler.memorize import CompiledTokens, Memorized, compile_tokens, memorize
 from provenformer.constructions.lemmas import is_contextual_mapping
-from provenformer.constructions.plan import Plan, plan
+from provenformer.constructions.plan import Plan
+from provenformer.constructions.registry import plan
 from provenformer.functions import targets
 from provenformer.functions.distance import Distance, distance
 from provenformer.functions.grid import Grid
@@ -25,6 +27,7 @@ __all__ = [
     "Report",
     "Saved",
     "Target",
+    "__version__",
     "compile",
     "compile_tokens",
     "distance",

@@ -18,7 +18,7 @@ import provenformer as pf
 from provenformer import demo as demonstration
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
-from provenformer.constructions.plan import Construction
+from provenformer.constructions import registry
 from provenformer.functions import targets
 from provenformer.functions.targets import Target
 from provenformer.look.summary import certificate_text, number, plan_table, trace_table
@@ -303,11 +303,8 @@ def _target(name: str, d: int, n: int, support: str, positional: bool, lipschitz
     return Target(import_function(name), d, n, not positional, lipschitz, (low, high), name)
 
 
-def _construction(name: str) -> Construction:
-    from provenformer.constructions.plan import CONSTRUCTIONS, require_construction
-
-    require_construction(name)
-    return next(c for c in CONSTRUCTIONS if c == name)
+def _construction(name: str) -> str:
+    return registry.get(name).name
 
 
 def _read_sequences(source: str) -> FloatArray:

@@ -30,30 +30,30 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.certificates.certificate import Certificate
 from provenformer.functions import targets
 from provenformer.functions.targets import Target
-from provenformer.networks.thin import FloatRun, Network, ReluRun, SoftmaxRun
-from provenformer.networks.wide import WideBlock, WideNetwork
+from provenformer.networks.base import FloatNetwork
+from provenformer.networks.thin import Network
+from provenformer.networks.wide import WideNetwork
 
 if TYPE_CHECKING:
-    from provenformer.networks.export.torch_module import TransformerBlocks, WideBlocks
+    from torch import nn
 
 FORMAT = 1
 NETWORK, CERTIFICATE, MANIFEST = "network.safetensors", "certificate.json", "manifest.json"
-_RUN_KINDS: dict[str, type[ReluRun] | type[SoftmaxRun]] = {"feed-forward": ReluRun, "attention": SoftmaxRun}
-_WIDE_FIELDS = ("W_O", "W_V", "W_K", "W_Q", "b_Q", "W_1", "b_1", "W_2", "b_2")
-_FIELDS = {"feed-forward": ("W_1", "b_1", "W_2", "b_2"), "attention": ("W_O", "W_V", "W_K", "W_Q", "b_Q")}
+# The kinds of network, by the key of their layout in the manifest.
+NETWORKS: dict[str, type[FloatNetwork]] = {"runs": Network, "wide_blocks": WideNetwork}
 
 
 @dataclass(frozen=True)
 class Saved:
     """What a folder holds. `network(x)` runs; `target` is None when it was a function without an import path."""
 
-    network: Network | WideNetwork
+    network: FloatNetwork
     certificate: Certificate
     manifest: dict[str, Any]
     data: dict[str, FloatArray]  # the pairs of a memorised data set, if any
 
-    def to_torch(self) -> TransformerBlocks | WideBlocks:
-        """The network as a torch module (see export/torch_module.py)."""
+    def to_torch(self) -> nn.Module:
+        """The network as a torch module."""
         return self.network.to_torch()
 
     @property
@@ -64,13 +64,13 @@ class Saved:
 
 def save(
     path: str | Path,
-    network: Network | WideNetwork,
+    network: FloatNetwork,
     certificate: Certificate,
     facts: dict[str, Any],
     data: dict[str, FloatArray] | None = None,
 ) -> None:
     """Write a folder. `facts` (construction, target, sizes, ...) go into the manifest."""
-    tensors = _tensors(network)
+    tensors = network.tensors()
     if network.positions is not None:
         tensors["positions"] = network.positions
     tensors |= {f"data.{name}": np.ascontiguousarray(value) for name, value in (data or {}).items()}
@@ -82,7 +82,7 @@ def save(
             "token_dim": network.token_dim,
             "seq_len": network.seq_len,
             "positional": network.positions is not None,
-            **_layout(network),
+            **network.layout(),
             "blocks": network.blocks,
             "parameters": network.parameters,
             **facts,
@@ -223,93 +223,22 @@ def _read_tensors(path: Path) -> dict[str, FloatArray]:
     return tensors
 
 
-def _tensors(network: Network | WideNetwork) -> dict[str, FloatArray]:
-    if isinstance(network, WideNetwork):
-        return {
-            f"blocks.{i}.{name}": getattr(b, name) for i, b in enumerate(network.wide_blocks) for name in _WIDE_FIELDS
-        }
-    return {f"runs.{i}.{name}": _stored_once(getattr(run, name)) for i, run, name in _fields(network)}
-
-
-def _layout(network: Network | WideNetwork) -> dict[str, Any]:
-    """What the manifest says about the tensors."""
-    if isinstance(network, WideNetwork):
-        entries = [{"stage": b.stage, "hidden_dim": len(b.b_1)} for b in network.wide_blocks]
-        return {"model_dim": network.model_dim, "wide_blocks": entries}
-    return {"runs": [_run_entry(run) for run in network.runs]}
-
-
-def _wide_network(manifest: dict[str, Any], tensors: dict[str, FloatArray]) -> WideNetwork:
-    d, n, size = manifest["token_dim"], manifest["seq_len"], manifest["model_dim"]
-    blocks = []
-    for i, entry in enumerate(manifest["wide_blocks"]):
-        r = entry["hidden_dim"]
-        shapes = {
-            "W_O": (size, 1), "W_V": (1, size), "W_K": (1, size), "W_Q": (1, size), "b_Q": (1,),
-            "W_1": (r, size), "b_1": (r,), "W_2": (size, r), "b_2": (size,),
-        }  # fmt: skip
-        for name, shape in shapes.items():
-            if tensors[f"blocks.{i}.{name}"].shape != shape:
-                raise ProvenformerError(f"blocks.{i}.{name} does not have shape {shape}; save the network again.")
-        blocks.append(WideBlock(entry["stage"], **{name: tensors[f"blocks.{i}.{name}"] for name in _WIDE_FIELDS}))
-    return WideNetwork(d, n, tuple(blocks), _positions(manifest, tensors))
+def _network(manifest: dict[str, Any], tensors: dict[str, FloatArray]) -> FloatNetwork:
+    kind = next((kind for key, kind in NETWORKS.items() if key in manifest), None)
+    if kind is None:
+        raise ProvenformerError(f"the manifest describes no network ({' or '.join(NETWORKS)}); save the network again.")
+    weights = {k: v for k, v in tensors.items() if k != "positions" and not k.startswith("data.")}
+    return kind.of_tensors(manifest, weights, _positions(manifest, tensors))
 
 
 def _positions(manifest: dict[str, Any], tensors: dict[str, FloatArray]) -> FloatArray | None:
     shape = (manifest["token_dim"], manifest["seq_len"])
-    positions = tensors["positions"] if manifest["positional"] else None
+    positions = tensors.get("positions")
+    if (positions is not None) != manifest["positional"]:
+        raise ProvenformerError("positions are not where the manifest says so; save the network again.")
     if positions is not None and positions.shape != shape:
         raise ProvenformerError(f"positions have shape {positions.shape}, not {shape}; save the network again.")
     return positions
-
-
-def _network(manifest: dict[str, Any], tensors: dict[str, FloatArray]) -> Network | WideNetwork:
-    if "wide_blocks" in manifest:
-        return _wide_network(manifest, tensors)
-    d, n = manifest["token_dim"], manifest["seq_len"]
-    counts = [(d, 1), (n, 1), *((entry["layers"], 0) for entry in manifest["runs"])]
-    if not manifest["runs"] or any(isinstance(v, bool) or not isinstance(v, int) or v < low for v, low in counts):
-        raise ProvenformerError(
-            "token_dim, seq_len or the layers of a run are not whole numbers; save the network again."
-        )
-    names = {f"runs.{i}.{name}" for i, entry in enumerate(manifest["runs"]) for name in _FIELDS[entry["kind"]]}
-    unknown = [name for name in tensors if name not in names | {"positions"} and not name.startswith("data.")]
-    if unknown or ("positions" in tensors) != manifest["positional"]:
-        raise ProvenformerError(f"the file has tensors that the manifest does not name ({unknown}); save again.")
-    runs: list[FloatRun] = []
-    for i, entry in enumerate(manifest["runs"]):
-        r = entry.get("hidden_dim", 4)
-        shapes = {
-            "W_1": (r, d), "b_1": (r,), "W_2": (d, r), "b_2": (d,),
-            "W_O": (2, d), "W_V": (2, d), "W_K": (2, d), "W_Q": (2, d), "b_Q": (2,),
-        }  # fmt: skip
-        arrays = {}
-        for name in _FIELDS[entry["kind"]]:
-            value, shape = tensors[f"runs.{i}.{name}"], (entry["layers"], *shapes[name])
-            if value.shape not in (shape, (1, *shape[1:])):
-                raise ProvenformerError(
-                    f"runs.{i}.{name} has shape {value.shape}, not {shape}; save the network again."
-                )
-            arrays[name] = np.broadcast_to(value, shape)
-        runs.append(_RUN_KINDS[entry["kind"]](entry["stage"], **arrays))
-    return Network(d, n, tuple(runs), _positions(manifest, tensors))
-
-
-def _run_entry(run: FloatRun) -> dict[str, Any]:
-    entry = {"kind": _kind(run), "stage": run.stage, "layers": len(run)}
-    return entry | ({"hidden_dim": run.W_1.shape[1]} if isinstance(run, ReluRun) else {})
-
-
-def _kind(run: FloatRun) -> str:
-    return "feed-forward" if isinstance(run, ReluRun) else "attention"
-
-
-def _fields(network: Network) -> Iterator[tuple[int, FloatRun, str]]:
-    return ((i, run, name) for i, run in enumerate(network.runs) for name in _FIELDS[_kind(run)])
-
-
-def _stored_once(array: FloatArray) -> FloatArray:
-    return array[:1] if array.strides[0] == 0 else array
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

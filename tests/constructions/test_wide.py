@@ -38,7 +38,8 @@ def test_wide_blocks_compute_the_table(wide: Compiled) -> None:
     assert wide.network.blocks == (3 if wide.target.token_dim == 1 else 4) == wide.plan.blocks
     assert wide.network.model_dim == 2 * wide.target.token_dim + 3
     assert wide.network.parameters == wide.plan.parameters
-    assert tuple(wide.network.stages.values()) == wide.plan.hidden_units
+    assert wide.network.stages == wide.plan.stages
+    assert tuple(wide.network.hidden_units.values()) == wide.plan.hidden_units
     x = wide.target.sample(400)
     np.testing.assert_allclose(wide.network(x), wide.piecewise(x), rtol=0, atol=1e-9)
 

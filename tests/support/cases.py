@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import provenformer as pf
-from provenformer.compiler.compile import paper_network, plan_for, sum_network
-from provenformer.constructions.plan import Construction, Plan, context_kind
+from provenformer.compiler.compile import plan_for
+from provenformer.constructions import registry
+from provenformer.constructions.plan import Plan
 from provenformer.functions.piecewise import PiecewiseConstant
 from provenformer.networks.modified import ModifiedNetwork
 
@@ -60,11 +61,11 @@ class Built:
         return self.plan.grid
 
 
-def build(t: pf.Target, N: int, construction: Construction) -> Built:
+def build(t: pf.Target, N: int, construction: str) -> Built:
+    how = registry.get(construction)
     plan = plan_for(t, N, construction)
-    piecewise = PiecewiseConstant.of(t, plan.grid, context_kind(construction, plan.positional))
-    network, _ = (sum_network if construction == "sum" else paper_network)(piecewise)
-    return Built(t, plan, piecewise, network)
+    piecewise = PiecewiseConstant.of(t, plan.grid, how.contexts(plan.positional))
+    return Built(t, plan, piecewise, how.build(piecewise).modified)
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Case:
     d: int
     n: int
     N: int
-    construction: Construction = "paper"
+    construction: str = "paper"
     positional: bool = False
     support: tuple[Any, Any] = (0.0, 1.0)
     scale: float = 1.0

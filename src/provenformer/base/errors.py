@@ -1,8 +1,24 @@
-"""The errors a user can cause. Every message is one line: quantity, limit, remedy."""
+"""The errors a user can cause, as classes where somebody reacts to them. Every message is one line: quantity, limit, remedy."""
 
 
 class ProvenformerError(ValueError):
     """Bad input: the message names the quantity, the limit and the remedy. The CLI prints it and exits with code 2."""
+
+
+class TooLarge(ProvenformerError):  # noqa: N818  (what is wrong, in two words)
+    """A network beyond a size limit: of layers, of hidden units, or of what float64 can carry."""
+
+
+class TargetError(ProvenformerError):
+    """A function that cannot be used: not found, not evaluable, or not what it was declared to be."""
+
+
+class BadFolder(ProvenformerError):  # noqa: N818
+    """A folder that does not hold what it should, or that may not be overwritten."""
+
+
+class MissingExtra(ImportError, ProvenformerError):  # noqa: N818
+    """An optional library that is not installed, or that is and cannot be imported."""
 
 
 class Rejected(Exception):  # noqa: N818  (a verdict, not an error)

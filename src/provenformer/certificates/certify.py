@@ -46,13 +46,12 @@ class Budget:
     ramp_bits: int = 40  # no ramp is narrower than 2^-ramp_bits of a cell
 
 
-def require_float64(bits: int, construction: str = "sum") -> None:
-    """Ids must fit float64 with three bits to spare for windows and ramps."""
+def require_float64(bits: int, way_out: str = "") -> None:
+    """Ids must fit float64 with three bits to spare for windows and ramps; `way_out` is what else one may try."""
     if bits > ID_BITS_LIMIT:
-        other = " or construction='sum'" if construction == "paper" else ""
         raise ProvenformerError(
             f"ids need {bits} bits, but float64 separates only {ID_BITS_LIMIT} here; "
-            f"use fewer cells per axis, fewer tokens, a larger tolerance{other}."
+            f"use fewer cells per axis, fewer tokens, a larger tolerance{way_out}."
         )
 
 

@@ -19,28 +19,30 @@ that comes out is true of the altered network.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, Rejected
 from provenformer.bounds.integrals import KINDS, NORM_LIMIT, Cells, IntegralBound, Kind, bound_integral, p_sum
-from provenformer.checker.growth import first_overflow
-from provenformer.checker.outside import require_zero_outside
-from provenformer.checker.points import Where
-from provenformer.checker.walk import Walk
-from provenformer.checker.wide import follow, slack_in_cells
+from provenformer.checker.table import OutputTable
+from provenformer.checker.thin import thin_table
+from provenformer.checker.wide import wide_table
 from provenformer.functions.grid import Grid
 from provenformer.functions.targets import Target, is_built_in
-from provenformer.networks.thin import Network, ReluRun
+from provenformer.networks.base import FloatNetwork
+from provenformer.networks.thin import Network
 from provenformer.networks.wide import WideNetwork
 from provenformer.storage import Saved, load
 
-LARGEST_INPUT = 1e100  # claims over the whole space are about inputs up to this, as executed
+# How each kind of network is walked through.
+WALKS: dict[type[FloatNetwork], Callable[[Any, Target, Grid, float, str], OutputTable]] = {
+    Network: thin_table,
+    WideNetwork: wide_table,
+}
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,9 @@ def verify(path: str | Path, target: Target | None = None) -> Report:
     return Report(True, claimed, derived, f"the bound {claimed:.6g} holds for these weights", terms)
 
 
-def executed_rounding(network: Network, target: Target, grid: Grid, ramp: float) -> float:
-    """How far float64, summing in any order, may be from the network's table: entry-wise, on good inputs."""
-    return Walk(network, target, grid, ramp).outputs()[1]
+def executed_rounding(network: FloatNetwork, target: Target, grid: Grid, ramp: float) -> float:
+    """How far float64, summing in any order, may be from the network's table: entry-wise, on good inputs of the box."""
+    return WALKS[type(network)](network, target, grid, ramp, "box").radius
 
 
 def _error_on_data(saved: Saved) -> float:
@@ -107,40 +109,14 @@ def _derive(saved: Saved, target: Target | None) -> tuple[float, dict[str, float
     ramp, p, kind = float(claim.ramp), float(claim.norm_order or 0.0), claim.kind
     if not (0 < ramp < 0.5 and 1 <= p <= NORM_LIMIT and kind in KINDS):
         raise Rejected("the certificate's ramp, norm or kind is outside its range")
-    if isinstance(network, WideNetwork):
-        contexts = grid.contexts("sequences" if positional else "multisets")
-        wide = follow(network, target, grid, ramp, contexts)
-        if claim.domain != "box":
-            raise Rejected("a wide network is checked over the box only")
-        table, radius, low, high = wide.values, wide.radius, wide.low, wide.high
-        share = ramp + 2 * slack_in_cells(target, grid)
-    else:
-        _require_finite(network, target, claim.domain)
-        walk = Walk(network, target, grid, ramp)
-        contexts, share = walk.contexts, walk.lost_share
-        table, radius = walk.outputs()
-        low, high = _clip_range(network.runs)
-        if claim.domain == "space":
-            require_zero_outside(walk)
-    if not np.isfinite(table).all() or not np.isfinite(radius):
+    found = WALKS[type(network)](network, target, grid, ramp, claim.domain)
+    if not np.isfinite(found.values).all() or not np.isfinite(found.radius):
         raise Rejected("the network gives a value that is not finite")
-    cells = Cells.of(grid, contexts, table, positional, is_built_in(target))
+    cells = Cells.of(grid, found.contexts, found.values, positional, is_built_in(target))
     integral = bound_integral(target, cells, p, _claimed_kind(kind))
     if not np.isfinite(integral.upper):
         raise Rejected("the target has no finite bound on a cube")
-    return _combine(target, grid, p, integral, radius, low, high, share, claim.domain)
-
-
-def _require_finite(network: Network, target: Target, domain: str) -> None:
-    """Nothing may overflow on a ramp, where only the clip bounds the output."""
-    largest = float(np.maximum(np.abs(target.low), np.abs(target.high)).max()) + 1.0
-    if network.positions is not None:
-        largest += float(np.abs(network.positions).max())
-    found = first_overflow(network, max(largest, LARGEST_INPUT) if domain == "space" else largest)
-    if found:
-        run, layer = found
-        where = Where(run, network.runs[run].stage)
-        raise Rejected(f"{where.layer(layer)}: a number might overflow on a ramp, where the output is only clipped")
+    return _combine(target, grid, p, integral, found, claim.domain)
 
 
 def _claimed_kind(kind: str) -> Kind:
@@ -155,53 +131,21 @@ def _grid(saved: Saved, target: Target) -> Grid:
 
 
 def _combine(
-    target: Target,
-    grid: Grid,
-    p: float,
-    integral: IntegralBound,
-    radius: float,
-    clip_low: FloatArray,
-    clip_high: FloatArray,
-    ramp_share: float,
-    domain: str,
+    target: Target, grid: Grid, p: float, integral: IntegralBound, found: OutputTable, domain: str
 ) -> tuple[float, dict[str, float]]:
     """Good inputs: table and rounding. Inputs on a ramp: at most the clip range (doubled, see certify.py) against f."""
     volume = float(np.prod(target.high - target.low) ** grid.seq_len)
     axes = grid.token_dim * grid.seq_len
     low, high = np.minimum(integral.low, 0.0), np.maximum(integral.high, 0.0)
-    worst = np.maximum(high - 2 * clip_low, 2 * clip_high - low)
-    measure = axes * ramp_share
+    worst = np.maximum(high - 2 * found.low, 2 * found.high - low)
+    measure = axes * found.ramp_share
     if domain == "space":
         if not target.vanishes_outside:
             raise Rejected("the claim is about the whole space, but the target does not vanish outside its box")
-        measure += (1 + 2 * ramp_share / grid.cells_per_axis) ** axes - 1
+        measure += (1 + 2 * found.ramp_share / grid.cells_per_axis) ** axes - 1
     elif domain != "box":
         raise Rejected(f"the certificate's domain '{domain}' is unknown")
     ramps = float((volume * measure * grid.seq_len) ** (1 / p) * p_sum(worst, p))
-    table, rounding = integral.upper ** (1 / p), radius * (axes * volume) ** (1 / p)
+    table, rounding = integral.upper ** (1 / p), found.radius * (axes * volume) ** (1 / p)
     bound = p_sum((table + rounding, ramps), p)
     return float(bound), {"table": float(table), "rounding": float(rounding), "ramps": ramps}
-
-
-def _clip_range(runs: Sequence[Any]) -> tuple[FloatArray, FloatArray]:
-    """The last d layers must be x + ReLU(low - x) - ReLU(x - high), one per row, with 0 in [low, high]."""
-    last = runs[-1] if runs else None
-    if not isinstance(last, ReluRun) or last.W_2.shape[1:] != (len(last), 4):
-        raise Rejected("the last run is not one clipping layer per row")
-    d = len(last)
-    low, high = np.zeros(d), np.zeros(d)
-    for row in range(d):
-        W_1, W_2 = np.zeros((4, d)), np.zeros((d, 4))
-        W_1[:2, row] = -1.0, 1.0
-        W_2[row, :2] = 1.0, -1.0
-        if (
-            (last.W_1[row] != W_1).any()
-            or (last.W_2[row] != W_2).any()
-            or last.b_2[row].any()
-            or last.b_1[row, 2:].any()
-        ):
-            raise Rejected(f"layer {row} of the last run does not clip row {row} of the output")
-        low[row], high[row] = last.b_1[row, 0], -last.b_1[row, 1]
-        if not low[row] <= 0 <= high[row]:
-            raise Rejected(f"layer {row} of the last run clips to a range without 0")
-    return low, high

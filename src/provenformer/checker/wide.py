@@ -15,6 +15,7 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
+from provenformer.checker.table import OutputTable
 from provenformer.functions.grid import Grid, IntArray
 from provenformer.functions.targets import Target
 from provenformer.networks.wide import WideBlock, WideNetwork
@@ -63,7 +64,7 @@ def follow(network: WideNetwork, target: Target, grid: Grid, ramp: float, contex
     """The output table of a wide network for all contexts (count, n) of token ids."""
     d, n, blocks = network.token_dim, network.seq_len, network.wide_blocks
     positional = network.positions is not None
-    if network.model_dim < 2 * d or blocks[0].W_O.any():
+    if network.model_dim < 2 * d or blocks[0].attends:
         raise Rejected("block 0 (quantise): attention comes before the cells are single numbers")
     tokens, radius = _quantised(network, target, grid, ramp)
     state: FloatArray | None = None
@@ -71,7 +72,7 @@ def follow(network: WideNetwork, target: Target, grid: Grid, ramp: float, contex
         where = f"block {i} ({block.stage})"
         if (block.W_2[-d:].any() or block.b_2[-d:].any()) and i < len(blocks) - 1:
             raise Rejected(f"{where}: only the last block may write the output")
-        if block.W_O.any():
+        if block.attends:
             if state is None:
                 index = contexts + np.arange(n) * (grid.column_count if positional else 0)
                 state, radius = tokens[index], radius[index]
@@ -89,6 +90,16 @@ def follow(network: WideNetwork, target: Target, grid: Grid, ramp: float, contex
     error = float(radius[..., -d:].max(initial=0.0))
     heights = last.heights[:, -d:] + blocks[-1].b_2[-d:]
     return WideTable(state[..., -d:], error, heights.min(axis=0) - error, heights.max(axis=0) + error)
+
+
+def wide_table(network: WideNetwork, target: Target, grid: Grid, ramp: float, domain: str) -> OutputTable:
+    """The table, or Rejected with the layer and the rule that it breaks."""
+    contexts = grid.contexts("sequences" if network.positions is not None else "multisets")
+    found = follow(network, target, grid, ramp, contexts)
+    if domain != "box":
+        raise Rejected("a wide network is checked over the box only")
+    share = ramp + 2 * slack_in_cells(target, grid)
+    return OutputTable(contexts, found.values, found.radius, found.low, found.high, share)
 
 
 def _quantised(network: WideNetwork, target: Target, grid: Grid, ramp: float) -> tuple[FloatArray, FloatArray]:

@@ -31,7 +31,7 @@ from provenformer.networks.thin import Network
 from provenformer.storage import save
 
 if TYPE_CHECKING:
-    from provenformer.networks.export.torch_module import TransformerBlocks
+    from torch import nn
 
 RECODE = "recode"
 SMALLEST_GAP = 2.0**-32  # between different tokens, along the reading direction, relative to their size
@@ -48,7 +48,7 @@ class Memorized:
     network: Network
     certificate: Certificate
 
-    def to_torch(self) -> TransformerBlocks:
+    def to_torch(self) -> nn.Module:
         """The network as a torch module (see export/torch_module.py)."""
         return self.network.to_torch()
 

@@ -20,6 +20,7 @@ from provenformer.constructions.paper.context import Sweep
 from provenformer.functions.grid import Grid
 from provenformer.functions.piecewise import PiecewiseConstant
 from provenformer.networks.modified import ModifiedNetwork, Run, Step
+from provenformer.networks.stages import QUANTISE, RESCALE
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ def check_lemma_7(piecewise: PiecewiseConstant, network: ModifiedNetwork) -> Che
     """From the contextual map on: A_L on contexts with distinct columns, 0 on the rest of the extended grid."""
     grid = piecewise.grid
     cells = grid.extended_points()
-    runs = [run for run in network.runs if run.stage not in (quantize.RESCALE, quantize.STAGE)]
+    runs = [run for run in network.runs if run.stage not in (RESCALE, QUANTISE)]
     got = _run_from_cells(grid, runs, cells)[-1].floats()
     centers = (cells + 0.5) / grid.cells_per_axis  # the marker's -1 becomes a point outside
     low, width = piecewise.target.low[:, None], (piecewise.target.high - piecewise.target.low)[:, None]

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 from provenformer.base.errors import ProvenformerError
-from provenformer.constructions.paper.context import Sweep
-from provenformer.constructions.sum.codes import bn_codes, greedy_is_cheap, next_prime
-from provenformer.functions.grid import ContextKind, Grid
+from provenformer.functions.grid import Grid
 from provenformer.networks.stack import block_parameters
 
-Construction = Literal["sum", "paper", "wide"]
-CONSTRUCTIONS: tuple[Construction, ...] = ("sum", "paper", "wide")
 LAYER_LIMIT = 10_000_000
 ATTENTION_LIMIT = 100_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What a network would cost; nothing is built. Counts are those of the softmax/ReLU network."""
 
     grid: Grid
-    construction: Construction
+    construction: str
     positional: bool
     stages: dict[str, int]  # layers per stage, in order
     attention_layers: int
@@ -66,6 +62,16 @@ class Plan:
         """Each such layer has one hidden unit on d n inputs: 2 d n + 1 parameters."""
         return self.residual_layers * (2 * self.grid.token_dim * self.grid.seq_len + 1)
 
+    @property
+    def way_out(self) -> str:
+        """What else a refusal may recommend: a sweep of attention layers can be replaced by a single one."""
+        return " or construction='sum'" if self.attention_layers > 1 else ""
+
+    def __repr__(self) -> str:
+        g = self.grid
+        sizes = f"d={g.token_dim}, n={g.seq_len}, N={g.cells_per_axis}"
+        return f"Plan({self.construction}, {sizes}: {self.blocks:,} blocks, {self.parameters:,} parameters)"
+
     def require_buildable(self, layer_limit: int = LAYER_LIMIT) -> None:
         """Raise when the network is over the size limit."""
         g = self.grid
@@ -73,14 +79,13 @@ class Plan:
         if self.attention_layers > ATTENTION_LIMIT:
             raise ProvenformerError(
                 f"{what} needs {self.attention_layers:,} attention layers (limit {ATTENTION_LIMIT:,}); "
-                "use fewer cells or construction='sum'."
+                f"use fewer cells{self.way_out}."
             )
         needed, of = (sum(self.hidden_units), "hidden units") if self.hidden_units else (self.layers, "layers")
         if needed > layer_limit:
-            remedy = "use fewer cells or construction='sum'" if self.construction == "paper" else "use fewer cells"
             raise ProvenformerError(
                 f"{what} needs {needed:,} {of} (limit {layer_limit:,}, construction='{self.construction}'); "
-                f"{remedy}, or raise max_layers."
+                f"use fewer cells{self.way_out}, or raise max_layers."
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -101,75 +106,3 @@ class Plan:
             "residual_layers": self.residual_layers,
             "residual_parameters": self.residual_parameters,
         }
-
-
-def require_construction(construction: str) -> None:
-    """One clear line for a misspelt construction."""
-    if construction not in CONSTRUCTIONS:
-        raise ProvenformerError(f"unknown construction '{construction}'; choose one of: {', '.join(CONSTRUCTIONS)}.")
-
-
-def context_kind(construction: Construction, positional: bool) -> ContextKind:
-    """What a construction tells apart."""
-    if positional:
-        return "sequences"
-    return "sets" if construction == "paper" else "multisets"
-
-
-def plan(
-    token_dim: int,
-    seq_len: int,
-    cells_per_axis: int,
-    construction: Construction = "sum",
-    positional: bool = False,
-) -> Plan:
-    """Sizes of a network, instantly, for any size."""
-    require_construction(construction)
-    grid = Grid(token_dim, seq_len, cells_per_axis)
-    d, n, cells, k = grid.token_dim, grid.seq_len, grid.cells_per_axis, grid.column_count
-    kind = context_kind(construction, positional)
-    columns = n if positional else 1  # windows per cell
-    values = grid.column_layers(kind)
-    if construction == "wide":
-        return _wide_plan(grid, positional, kind)
-    if construction == "sum":
-        stages = {
-            "rescale": d,
-            "quantise": d * (columns * cells + 1),
-            "recode": columns * k,
-            "contextual map": 1,
-            "values": 1 + d + values,
-        }
-        bits = _sum_id_bits(grid, positional)
-    else:
-        stages = {"rescale": d}
-        stages["quantise"] = d * columns * cells + (0 if positional else d)
-        stages["contextual map"] = columns * k + 1
-        stages["values"] = values + (0 if positional else 1 + d)
-        bits = Sweep(grid, positional).id_bits
-    stages["clip"] = d
-    lost = Fraction(0) if kind != "sets" else grid.lost_share
-    return Plan(grid, construction, positional, stages, stages["contextual map"], grid.count(kind), bits, lost)
-
-
-def _wide_plan(grid: Grid, positional: bool, kind: ContextKind) -> Plan:
-    """Two units per step: at inner cell edges, between tokens (d > 1), between sums, between (context, token) pairs."""
-    d, columns = grid.token_dim, grid.seq_len if positional else 1
-    contexts = grid.count(kind)
-    steps = {"quantise": d * (columns * grid.cells_per_axis - 1)}
-    if d > 1:
-        steps["recode"] = columns * grid.column_count - 1
-    steps |= {"contextual map": contexts - 1, "values": grid.column_layers(kind) - 1}
-    stages = dict.fromkeys(steps, 1) | {"contextual map": 2}  # attention and feed-forward
-    largest_id = (columns - 1) * grid.cells_per_axis * sum(grid.id_vector) + grid.column_count
-    units = tuple(2 * count for count in steps.values())
-    return Plan(grid, "wide", positional, stages, 1, contexts, (contexts * largest_id).bit_length(), Fraction(0), units)
-
-
-def _sum_id_bits(grid: Grid, positional: bool) -> int:
-    k, n = grid.column_count, grid.seq_len
-    if positional:
-        top = n + n * (k - 1) * k ** (n - 1)
-        return int((top // n + 1) * (n * (n + 1) // 2 + n * (k**n - 1))).bit_length()
-    largest = bn_codes(k, n)[-1] if greedy_is_cheap(k, n) else next_prime(k) ** n
-    return (max(2, largest) * n * largest).bit_length()

@@ -22,10 +22,11 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.exact import ExactArray
-from provenformer.constructions.paper.values import STAGE as VALUES
 from provenformer.networks.modified import ZERO, Attention, FeedForward, ModifiedNetwork, ThreePiece
+from provenformer.networks.stages import CLIP, QUANTISE, VALUES
 from provenformer.networks.thin import FloatRun, Network, ReluRun, SoftmaxRun
 
+TINY_WIDTH = 4  # hidden units per layer of the class T^(2,1,4)
 ID_RAMP = Fraction(1, 4)  # in units; ids are whole units apart and read half a unit off
 
 
@@ -33,6 +34,18 @@ def inverse_temperature(unit_width: Fraction = Fraction(1)) -> float:
     """lambda, a power of two with exp(-lambda unit^2 / 2) < 2^-1074 (ln 2 * 1074 < 745)."""
     needed = 2 * 746 / unit_width**2
     return float(1 << int(needed).bit_length())
+
+
+def relaxed_tiny(in_cells: ModifiedNetwork, ramp: float, clip: tuple[FloatArray, FloatArray], width: int) -> Network:
+    """From a modified network that counts in cells to the network that runs: ramps, then the clip, then width for depth."""
+    network = relax(in_cells, {QUANTISE: Fraction(ramp)}, *clip)
+    if width == TINY_WIDTH:
+        return network
+    runs = tuple(
+        merge_bumps(run, width) if isinstance(run, ReluRun) and run.stage == VALUES and len(run) > 1 else run
+        for run in network.runs
+    )
+    return replace(network, runs=runs)
 
 
 def relax(modified: ModifiedNetwork, ramps: dict[str, Fraction], low: FloatArray, high: FloatArray) -> Network:
@@ -99,7 +112,7 @@ def clip(low: FloatArray, high: FloatArray) -> ReluRun:
         W_1[row, :2, row] = -1.0, 1.0
         b_1[row, :2] = low[row], -high[row]
         W_2[row, row, :2] = 1.0, -1.0
-    return ReluRun("clip", W_1, b_1, W_2, np.zeros((d, d)))
+    return ReluRun(CLIP, W_1, b_1, W_2, np.zeros((d, d)))
 
 
 def _softmax(run: Attention) -> SoftmaxRun:

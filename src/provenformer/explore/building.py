@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property, lru_cache
 from multiprocessing.connection import Connection
 from threading import Lock
@@ -18,11 +17,11 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.base.exact import Array
 from provenformer.compiler import compile as compiler
 from provenformer.compiler.compile import Compiled, plan_for
-from provenformer.constructions.paper import context, quantize, values
-from provenformer.constructions.plan import Construction, Plan
-from provenformer.constructions.relax import inverse_temperature, relax
+from provenformer.constructions import registry
+from provenformer.constructions.paper import context
+from provenformer.constructions.plan import Plan
+from provenformer.constructions.relax import TINY_WIDTH, inverse_temperature
 from provenformer.constructions.sum import layers as sums
-from provenformer.constructions.wide import wide_network
 from provenformer.explore.settings import (
     DRAWN_DIM,
     DRAWN_LEN,
@@ -32,9 +31,10 @@ from provenformer.explore.settings import (
     Knobs,
     Settings,
 )  # fmt: skip
+from provenformer.networks.base import FloatNetwork
 from provenformer.networks.modified import FeedForward, ModifiedNetwork, ThreePiece
-from provenformer.networks.thin import Network, SoftmaxRun, evaluate
-from provenformer.networks.wide import WideNetwork
+from provenformer.networks.stages import VALUES
+from provenformer.networks.thin import Network, SoftmaxRun
 
 SECONDS = 20.0  # for one network
 KEPT = 24  # networks in memory, a few hundred kilobytes each
@@ -53,9 +53,7 @@ class Built:
     @cached_property
     def in_cells(self) -> ModifiedNetwork:
         """The modified network that counts in cells, as the softmax/ReLU network does: ids are whole numbers."""
-        if self.compiled.construction == "paper":
-            return compiler.paper_network(self.compiled.piecewise, in_cells=True)[0]
-        return self.compiled.modified
+        return registry.get(self.compiled.construction).in_cells(self.compiled.piecewise)
 
     @cached_property
     def naming(self) -> context.Sweep | sums.TokenCodes:
@@ -70,9 +68,7 @@ class Built:
         """The run of value bumps, and its place among the runs of the modified network."""
         runs = enumerate(self.in_cells.runs)
         return next(
-            (i, run)
-            for i, run in runs
-            if isinstance(run, FeedForward) and run.phi == ONE_UNIT and run.stage == values.STAGE
+            (i, run) for i, run in runs if isinstance(run, FeedForward) and run.phi == ONE_UNIT and run.stage == VALUES
         )
 
     @cached_property
@@ -84,7 +80,7 @@ class Built:
     def context_layers(self) -> int:
         """How many layers there are up to the end of the contextual map."""
         runs = self.in_cells.runs
-        first = next(i for i, run in enumerate(runs) if run.stage == values.STAGE)
+        first = next(i for i, run in enumerate(runs) if run.stage == VALUES)
         return sum(len(run) for run in runs[:first])
 
     @property
@@ -97,7 +93,7 @@ class Built:
 class Relaxed:
     """The softmax/ReLU network for given knobs, and how often it is wrong."""
 
-    network: Network | WideNetwork
+    network: FloatNetwork
     temperature: float | None  # log2; None where the construction has none
     ramp: float  # log2
     wrong_share: float  # of sampled sequences, outputs further than NOTICEABLE from the modified network's
@@ -109,22 +105,17 @@ def relaxed(built: Built, knobs: Knobs) -> Relaxed:
     c = built.compiled
     certified = float(np.log2(c.certificate.ramp))
     ramp = certified if knobs.ramp is None else knobs.ramp
-    has_temperature = c.construction == "paper"
+    how = registry.get(c.construction)
     temperature = None
     network = c.network
-    if isinstance(network, WideNetwork):
-        if ramp != certified:
-            network = wide_network(c.piecewise, 2.0**ramp)
-    else:
-        if ramp != certified:
-            low, high = np.array(c.certificate.clip_low), np.array(c.certificate.clip_high)
-            network = relax(built.in_cells, {quantize.STAGE: Fraction(2.0**ramp)}, low, high)
-        if has_temperature:
-            temperature = float(np.log2(inverse_temperature())) if knobs.temperature is None else knobs.temperature
-            network = with_temperature(network, 2.0**temperature)
+    if ramp != certified:
+        clip = (np.array(c.certificate.clip_low), np.array(c.certificate.clip_high))
+        network = how.relaxed(c.piecewise, 2.0**ramp, clip, TINY_WIDTH)
+    if how.has_temperature and isinstance(network, Network):
+        temperature = float(np.log2(inverse_temperature())) if knobs.temperature is None else knobs.temperature
+        network = with_temperature(network, 2.0**temperature)
     x = c.target.sample(SAMPLES, seed=1)
-    got = evaluate(network, x) if isinstance(network, Network) else network(x)
-    off = np.abs(got - c.piecewise(x)).max(axis=(1, 2))
+    off = np.abs(network(x) - c.piecewise(x)).max(axis=(1, 2))
     return Relaxed(network, temperature, ramp, float((off > NOTICEABLE).mean()))
 
 
@@ -162,7 +153,7 @@ def require_small(sizes: Plan, field: str = "cells") -> None:
         raise FieldError(field, f"This network needs {shown} {of}; the explorer builds up to {limit:,}. {remedy}")
 
 
-def _limit(construction: Construction) -> tuple[int, str]:
+def _limit(construction: str) -> tuple[int, str]:
     return (UNIT_LIMIT, "hidden units") if construction == "wide" else (LAYER_LIMIT, "layers")
 
 

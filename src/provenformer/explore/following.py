@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
-from provenformer.constructions.paper import context, quantize, values
+from provenformer.constructions.paper import context
 from provenformer.constructions.sum.layers import TokenCodes
 from provenformer.explore.building import Built, Relaxed, columns_of
 from provenformer.functions.grid import IntArray
 from provenformer.networks.modified import Attention, FeedForward
+from provenformer.networks.stages import QUANTISE, RESCALE, VALUES
 from provenformer.networks.thin import FloatRun, Network, ReluRun, SoftmaxRun, attention, feed_forward
 
 BoolArray = NDArray[np.bool_]
@@ -173,11 +174,11 @@ def _run_notes(built: Built, index: int, run: FeedForward | Attention) -> Iterat
     for i in range(len(run)):
         if isinstance(run, Attention):
             yield run.stage, *_attention_note(built, run, i)
-        elif run.stage == quantize.RESCALE:
+        elif run.stage == RESCALE:
             yield run.stage, f"Count in cells: multiply {_row(run, i, d)} by {cells}.", None
-        elif run.stage == quantize.STAGE and len(run) == 1:
+        elif run.stage == QUANTISE and len(run) == 1:
             yield run.stage, f"Is {_row(run, i, d)} outside the box? Then send it far below 0.", None
-        elif run.stage == quantize.STAGE:
+        elif run.stage == QUANTISE:
             low = -float(run.b_1[np.array([i])][0])
             text = f"Cell {low:g}: {_row(run, i, d)} between {low:g} and {low + 1:g} becomes {low:g}."
             yield run.stage, text, (low, low + 1) if d == 1 else None
@@ -188,7 +189,7 @@ def _run_notes(built: Built, index: int, run: FeedForward | Attention) -> Iterat
         elif index == built.bumps[0]:
             id_ = float(built.bump_ids[i])
             yield run.stage, f"Value bump at id {id_:,.0f}: replace the id by its output.", (id_ - 0.5, id_ + 0.5)
-        elif run.stage == values.STAGE:
+        elif run.stage == VALUES:
             yield run.stage, "Ids that belong to no context are sent to 0.", None
         else:
             yield run.stage, "Scale the output back.", None

@@ -13,15 +13,14 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.constructions.lemmas import is_permutation_equivariant
 from provenformer.constructions.paper import quantize
-from provenformer.constructions.plan import Construction
 from provenformer.explore.building import Workshop, columns_of, relaxed
 from provenformer.explore.settings import Fields, Knobs, Settings, choice, number, read_tokens, whole
 from provenformer.explore.views import along, heat_map, measured_distance, run
 from provenformer.functions import targets
 from provenformer.functions.distance import distance
 from provenformer.functions.grid import Grid
+from provenformer.networks.base import FloatNetwork
 from provenformer.networks.thin import Network
-from provenformer.networks.wide import WideNetwork
 
 THREE = 3  # tokens on the pages that show some
 EQUIVARIANT = "softmax-mean"
@@ -103,7 +102,7 @@ def repeats(workshop: Workshop, fields: Fields) -> dict[str, Any]:
     cells = whole(fields, "cells", 3, MOST_CELLS)
     x = read_tokens(fields, 1, THREE, positional=False)
     out: dict[str, Any] = {"constructions": {}}
-    constructions: tuple[Construction, ...] = ("paper", "sum")
+    constructions = ("paper", "sum")
     for construction in constructions:
         c = workshop.get(Settings(EQUIVARIANT, cells_per_axis=cells, construction=construction)).compiled
         out["constructions"][construction] = {
@@ -168,8 +167,8 @@ def strip(ramp: float, sharpness: float) -> tuple[float, float]:
     return undecided * (1 + beyond), abs(undecided) * beyond
 
 
-def without_clip(network: Network | WideNetwork) -> Network | WideNetwork:
+def without_clip(network: FloatNetwork) -> FloatNetwork:
     """The network without its last layers, which bound the output."""
-    if isinstance(network, WideNetwork):
+    if not isinstance(network, Network):
         return network
     return replace(network, runs=tuple(layers for layers in network.runs if layers.stage != "clip"))

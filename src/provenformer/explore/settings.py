@@ -16,7 +16,7 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.bounds.integrals import Kind
-from provenformer.constructions.plan import CONSTRUCTIONS, Construction
+from provenformer.constructions import registry
 from provenformer.functions import targets
 from provenformer.functions.targets import Target
 
@@ -71,7 +71,7 @@ class Settings:
     seq_len: int = 3
     cells_per_axis: int | None = 5
     tolerance: float | None = None
-    construction: Construction = "paper"
+    construction: str = "paper"
     norm_order: float = 2.0
     kind: Kind = "rigorous"
 
@@ -109,7 +109,7 @@ def read_settings(fields: Fields) -> Settings:
         seq_len=whole(fields, "seq_len", *PLAN_LIMITS["seq_len"]),
         cells_per_axis=whole(fields, "cells", *PLAN_LIMITS["cells"]) if by == "cells" else None,
         tolerance=tolerance,
-        construction=choice(fields, "construction", CONSTRUCTIONS),
+        construction=choice(fields, "construction", registry.NAMES),
         norm_order=number(fields, "norm_order", 1.0, 16.0),
         kind=choice(fields, "kind", KINDS),
     )

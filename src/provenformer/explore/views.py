@@ -20,8 +20,8 @@ from provenformer.functions import targets
 from provenformer.functions.distance import distance
 from provenformer.functions.piecewise import PiecewiseConstant
 from provenformer.look.summary import count, number
+from provenformer.networks.base import FloatNetwork
 from provenformer.networks.thin import Network, evaluate
-from provenformer.networks.wide import WideNetwork
 
 SLICE_POINTS = 97
 START = [[0.13, 0.87, 0.47, 0.29, 0.68, 0.94], [0.57, 0.22, 0.81, 0.07, 0.38, 0.66]]  # as many rows and tokens as drawn
@@ -170,7 +170,7 @@ def look_view(built: Built, x: FloatArray, soft: bool, knobs: Knobs, token: int)
     }
 
 
-def run(network: Network | WideNetwork, x: FloatArray) -> FloatArray:
+def run(network: FloatNetwork, x: FloatArray) -> FloatArray:
     """g(x) for a small batch, without loading the compiled engine."""
     return evaluate(network, x) if isinstance(network, Network) else network(x)
 

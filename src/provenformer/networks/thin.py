@@ -11,28 +11,27 @@ with it bit by bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from provenformer.base.arrays import FloatArray, require_sequences
+from provenformer.base.arrays import FloatArray, HoldsArrays, require_sequences
 from provenformer.base.errors import ProvenformerError
+from provenformer.networks.base import FloatNetwork, State
 from provenformer.networks.stack import LayerStack
-
-if TYPE_CHECKING:
-    from provenformer.networks.export.torch_module import TransformerBlocks
-
+from provenformer.networks.stages import INPUT
 
 SMALL_JOB = 1 << 20  # layers times numbers: below this the reference is as fast as loading the compiled engine
 
 
-@dataclass(frozen=True)
-class ReluRun:
+@dataclass(frozen=True, eq=False, repr=False)
+class ReluRun(HoldsArrays):
     """A run of feed-forward layers."""
 
+    kind: ClassVar[str] = "feed-forward"
     attends: ClassVar[bool] = False
     stage: str
     W_1: FloatArray  # (layers, r, d), r = 4 unless layers were merged
@@ -44,10 +43,11 @@ class ReluRun:
         return len(self.W_2)
 
 
-@dataclass(frozen=True)
-class SoftmaxRun:
+@dataclass(frozen=True, eq=False, repr=False)
+class SoftmaxRun(HoldsArrays):
     """A run of attention layers with two heads of size one."""
 
+    kind: ClassVar[str] = "attention"
     attends: ClassVar[bool] = True
     stage: str
     W_O: FloatArray  # (layers, 2, d)
@@ -61,10 +61,21 @@ class SoftmaxRun:
 
 
 FloatRun = ReluRun | SoftmaxRun
+RUN_KINDS: dict[str, type[ReluRun] | type[SoftmaxRun]] = {run.kind: run for run in (ReluRun, SoftmaxRun)}
 
 
-@dataclass(frozen=True)
-class Network(LayerStack):
+def weights(run: FloatRun) -> dict[str, FloatArray]:
+    """The arrays of a run by name, (layers, ...) each."""
+    return {name: value for name, value in vars(run).items() if isinstance(value, np.ndarray)}
+
+
+def single(run: FloatRun, index: int) -> FloatRun:
+    """A run of only one of its layers."""
+    return replace(run, **{name: value[index : index + 1] for name, value in weights(run).items()})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Network(LayerStack, FloatNetwork):
     """g in T^(2,1,r), or in T_P^(2,1,r) when positions are given; r = 4 unless depth was traded for width."""
 
     token_dim: int
@@ -78,34 +89,31 @@ class Network(LayerStack):
         return max(int(run.W_1.shape[1]) for run in self.runs if isinstance(run, ReluRun))
 
     @property
+    def hidden_units(self) -> dict[str, int]:
+        """Hidden units per stage, over all its layers."""
+        out = dict.fromkeys(self.stages, 0)
+        for run in self.runs:
+            out[run.stage] += run.W_1.shape[0] * run.W_1.shape[1] if isinstance(run, ReluRun) else 0
+        return out
+
+    @property
+    def id_channel(self) -> int:
+        """The first row: the id of a column is u.x with u_1 = 1."""
+        return 0
+
+    @property
     def nbytes(self) -> int:
         """Memory held by the weights; a weight shared by all layers of a run counts once."""
-        arrays = [v for run in self.runs for v in vars(run).values() if isinstance(v, np.ndarray)]
+        arrays = [value for run in self.runs for value in weights(run).values()]
         return sum(a.base.nbytes if 0 in a.strides and a.base is not None else a.nbytes for a in arrays)
 
     def layer(self, index: int) -> dict[str, FloatArray]:
         """Any single layer as the paper's matrices, by name."""
         run, i = self._find(index)
-        return {name: value[i] for name, value in vars(run).items() if isinstance(value, np.ndarray)}
-
-    def to_torch(self) -> TransformerBlocks:
-        """A torch module of genuine blocks, float64. Needs the extra `torch`."""
-        try:
-            from provenformer.networks.export.torch_module import TransformerBlocks
-        except ImportError as error:
-            raise ProvenformerError("to_torch() needs PyTorch; pip install 'provenformer[torch]'.") from error
-        return TransformerBlocks(self)
-
-    def to_onnx(self, path: str | Path) -> None:
-        """Write an ONNX model, float64. Needs the extra `onnx`."""
-        try:
-            from provenformer.networks.export.onnx_model import save_onnx
-        except ImportError as error:
-            raise ProvenformerError("to_onnx() needs onnx; pip install 'provenformer[onnx]'.") from error
-        save_onnx(self, path)
+        return {name: value[i] for name, value in weights(run).items()}
 
     def __call__(self, x: FloatArray) -> FloatArray:
-        """g(x) for x of shape (..., d, n), layer by layer in float64."""
+        """g(x) for x of shape (..., d, n), layer by layer."""
         x = require_sequences(x, self.token_dim, self.seq_len)
         batch = x.reshape(-1, *x.shape[-2:])
         if self.layers * batch.size < SMALL_JOB:
@@ -113,6 +121,81 @@ class Network(LayerStack):
         from provenformer.networks import engine  # loading the compiler takes longer than a small job
 
         return engine.evaluate(self, batch).reshape(x.shape)
+
+    def states(self, x: FloatArray, every_attention_layer: bool = False) -> Iterator[State]:
+        """Runs of a stage at once, or its attention layers one by one (see FloatNetwork)."""
+        x = require_sequences(x, self.token_dim, self.seq_len)
+        values = x if self.positions is None else x + self.positions
+        yield State(INPUT, 0, values)
+        done = 0
+        for stage, group in groupby(self.runs, key=lambda run: run.stage):
+            runs = tuple(group)
+            one_by_one = every_attention_layer and runs[0].attends
+            parts = [(single(run, i),) for run in runs for i in range(len(run))] if one_by_one else [runs]
+            for part in parts:
+                values = Network(self.token_dim, self.seq_len, part)(values)
+                done += sum(map(len, part))
+                yield State(stage, done, values)
+
+    def continued(self, stage: str, values: FloatArray) -> FloatArray:
+        """The rest of the network from the first run of a stage on."""
+        first = [run.stage for run in self.runs].index(stage)
+        return Network(self.token_dim, self.seq_len, self.runs[first:])(values)
+
+    def ids(self, values: FloatArray, direction: FloatArray) -> FloatArray:
+        """u.x per column."""
+        return np.asarray(np.einsum("d,bdn->bn", direction, values))
+
+    def tensors(self) -> dict[str, FloatArray]:
+        """One array per run and weight; a weight shared by all layers of a run is stored once."""
+        return {
+            f"runs.{i}.{name}": value[:1] if value.strides[0] == 0 else value
+            for i, run in enumerate(self.runs)
+            for name, value in weights(run).items()
+        }
+
+    def layout(self) -> dict[str, Any]:
+        """Kind, stage and sizes of every run."""
+        entries = []
+        for run in self.runs:
+            width = {"hidden_dim": run.W_1.shape[1]} if isinstance(run, ReluRun) else {}
+            entries.append({"kind": run.kind, "stage": run.stage, "layers": len(run), **width})
+        return {"runs": entries}
+
+    @classmethod
+    def of_tensors(cls, layout: dict[str, Any], tensors: dict[str, FloatArray], positions: FloatArray | None) -> Self:
+        """Shapes and names are those that the layout states, or one clear line."""
+        d, n = layout["token_dim"], layout["seq_len"]
+        counts = [(d, 1), (n, 1), *((entry["layers"], 0) for entry in layout["runs"])]
+        if not layout["runs"] or any(isinstance(v, bool) or not isinstance(v, int) or v < low for v, low in counts):
+            raise ProvenformerError(
+                "token_dim, seq_len or the layers of a run are not whole numbers; save the network again."
+            )
+        runs: list[FloatRun] = []
+        expected: set[str] = set()
+        for i, entry in enumerate(layout["runs"]):
+            shapes = _shapes(entry["kind"], d, entry.get("hidden_dim", 4))
+            names = {name: f"runs.{i}.{name}" for name in shapes}
+            expected.update(names.values())
+            arrays = {}
+            for name, (first, *rest) in ((name, (entry["layers"], *shape)) for name, shape in shapes.items()):
+                value = tensors[names[name]]
+                if value.shape not in ((first, *rest), (1, *rest)):
+                    raise ProvenformerError(
+                        f"{names[name]} has shape {value.shape}, not {(first, *rest)}; save the network again."
+                    )
+                arrays[name] = np.broadcast_to(value, (first, *rest))
+            runs.append(RUN_KINDS[entry["kind"]](entry["stage"], **arrays))
+        if unknown := sorted(tensors.keys() - expected):
+            raise ProvenformerError(f"the file has tensors that the manifest does not name ({unknown}); save again.")
+        return cls(d, n, tuple(runs), positions)
+
+
+def _shapes(kind: str, d: int, r: int) -> dict[str, tuple[int, ...]]:
+    """The shape of every weight of one layer."""
+    if RUN_KINDS[kind].attends:
+        return {"W_O": (2, d), "W_V": (2, d), "W_K": (2, d), "W_Q": (2, d), "b_Q": (2,)}
+    return {"W_1": (r, d), "b_1": (r,), "W_2": (d, r), "b_2": (d,)}
 
 
 def evaluate(

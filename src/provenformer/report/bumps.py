@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
-from provenformer.constructions.paper.values import STAGE as VALUES
+from provenformer.networks.stages import VALUES
 from provenformer.networks.thin import Network, ReluRun
-from provenformer.networks.wide import WideNetwork
 from provenformer.report.context_ids import context_sequences, sample_contexts
 from provenformer.report.states import CONTEXT, after, column_ids, from_stage
 from provenformer.report.subject import Subject
@@ -57,7 +56,7 @@ def _outputs(subject: Subject, columns: FloatArray) -> FloatArray:
 def _added(subject: Subject, column: FloatArray, around: FloatArray) -> FloatArray:
     """What the layer that answers to `column` adds to the first row of columns `around` it, relative to `column`."""
     columns = np.concatenate([column[None], around])
-    if isinstance(subject.network, WideNetwork):
+    if not isinstance(subject.network, Network):
         change = _outputs(subject, columns)
     else:
         layer = Network(subject.token_dim, subject.seq_len, (_answering_layer(subject.network, column),))

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
-import numpy as np
-
-from provenformer.base.errors import ProvenformerError, Rejected
+from provenformer.base.errors import ProvenformerError
 from provenformer.certificates.certify import rounding_error, with_rounding
-from provenformer.compiler.compile import merge_values, sum_network, wide_blocks
-from provenformer.constructions.paper import quantize
-from provenformer.constructions.plan import CONSTRUCTIONS, Construction, Plan, context_kind, plan
-from provenformer.constructions.relax import relax
+from provenformer.compiler.compile import softmax_relu_network
+from provenformer.constructions import registry
+from provenformer.constructions.plan import Plan
+from provenformer.constructions.registry import plan
 from provenformer.functions.piecewise import PiecewiseConstant
 from provenformer.networks.stack import block_parameters
-from provenformer.networks.thin import Network
-from provenformer.networks.wide import WideNetwork
 from provenformer.report.subject import Subject
 
-SUM: Construction = "sum"
-WIDE: Construction = "wide"
+SUM, WIDE = "sum", "wide"
 HIDDEN_UNITS = (4, 8, 16, 32, 64, 128)
 LAYERS_TO_CERTIFY = 2000  # each row of the table is built and certified up to this size
 
@@ -29,7 +23,7 @@ LAYERS_TO_CERTIFY = 2000  # each row of the table is built and certified up to t
 class Variant:
     """A network for the same target and grid in another shape."""
 
-    construction: Construction
+    construction: str
     hidden_units: int
     blocks: int
     parameters: int
@@ -52,7 +46,7 @@ def variants(subject: Subject) -> list[Variant]:
     rows = [row for row in others if (row.construction, row.hidden_units) != (shown.construction, shown.hidden_units)]
     if _certifiable(subject, thin):
         rows = _certified(subject, rows)
-    return sorted([*rows, shown], key=lambda row: (CONSTRUCTIONS.index(row.construction), row.hidden_units))
+    return sorted([*rows, shown], key=lambda row: (registry.NAMES.index(row.construction), row.hidden_units))
 
 
 def _planned(sizes: Plan, hidden_units: int) -> Variant:
@@ -60,7 +54,7 @@ def _planned(sizes: Plan, hidden_units: int) -> Variant:
     g = sizes.grid
     if hidden_units == sizes.hidden_dim:
         return Variant(sizes.construction, sizes.hidden_dim, sizes.blocks, sizes.parameters, None)
-    bumps = g.column_layers(context_kind(sizes.construction, sizes.positional))
+    bumps = g.column_layers(registry.get(sizes.construction).contexts(sizes.positional))
     blocks = sizes.blocks - bumps + -(-bumps // (hidden_units // 2))
     positions = g.token_dim * g.seq_len if sizes.positional else 0
     parameters = blocks * block_parameters(g.token_dim, 2, 1, hidden_units) + positions
@@ -78,27 +72,20 @@ def _certified(subject: Subject, rows: list[Variant]) -> list[Variant]:
     target, grid, certificate = subject.target, subject.grid, subject.certificate
     if target is None or grid is None:
         return rows
-    piecewise = PiecewiseConstant.of(target, grid, context_kind(SUM, subject.positional))
-    modified, budget = sum_network(piecewise)
-    ramps = {quantize.STAGE: Fraction(certificate.ramp)}
-    thin = relax(modified, ramps, np.array(certificate.clip_low), np.array(certificate.clip_high))
+    piecewise = PiecewiseConstant.of(target, grid, registry.get(SUM).contexts(subject.positional))
     flat = piecewise.values.reshape(-1, grid.token_dim)
-    thin_certificate = with_rounding(certificate, rounding_error(budget, flat, grid.seq_len), target)
+    rounding = rounding_error(registry.get(SUM).build(piecewise).budget, flat, grid.seq_len)
+    thin_certificate = with_rounding(certificate, rounding, target)
 
     def build(row: Variant) -> Variant:
-        network: Network | WideNetwork
-        if row.construction == WIDE:
-            network, bounded = wide_blocks(piecewise, certificate)
-        elif row.hidden_units == thin.hidden_dim:
-            network, bounded = thin, thin_certificate
-        else:
-            network, bounded = merge_values(thin, thin_certificate, row.hidden_units, target, grid)
+        how = registry.get(row.construction)
+        network, bounded = softmax_relu_network(how, piecewise, thin_certificate, row.hidden_units)
         return replace(row, blocks=network.blocks, parameters=network.parameters, bound=bounded.bound)
 
     built = []
     for row in rows:
         try:
             built.append(build(row))
-        except (ProvenformerError, Rejected):  # float64 does not carry this shape: its row has no bound
+        except ProvenformerError:  # float64 does not carry this shape: its row has no bound
             built.append(row)
     return built

@@ -13,10 +13,11 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.certificates.certificate import Certificate
 from provenformer.compiler.compile import Compiled
 from provenformer.compiler.memorize import Memorized
-from provenformer.constructions.plan import CONSTRUCTIONS, Construction, Plan, context_kind, plan
+from provenformer.constructions import registry
+from provenformer.constructions.plan import Plan
 from provenformer.functions.grid import ContextKind, Grid
 from provenformer.functions.targets import Target
-from provenformer.networks.thin import Network
+from provenformer.networks.base import FloatNetwork
 from provenformer.networks.wide import WideNetwork
 from provenformer.storage import Saved, load
 
@@ -27,9 +28,9 @@ GOLDEN = (5**0.5 - 1) / 2  # multiples of it are spread evenly over the unit int
 class Subject:
     """A network to look at. A memorised data set has `data` and no grid; a function may be out of reach (`missing`)."""
 
-    network: Network | WideNetwork
+    network: FloatNetwork
     certificate: Certificate
-    construction: Construction
+    construction: str
     grid: Grid | None
     support: tuple[FloatArray, FloatArray]  # the box, low and high per row
     target: Target | None = None
@@ -59,7 +60,7 @@ class Subject:
         except ProvenformerError as error:
             missing = str(error)
         grid = Grid(manifest["token_dim"], manifest["seq_len"], manifest["cells_per_axis"])
-        construction = next(c for c in CONSTRUCTIONS if c == manifest["construction"])
+        construction = registry.get(manifest["construction"]).name
         low, high = (np.array(end, dtype=np.float64) for end in spec["support"])
         return cls(
             saved.network, saved.certificate, construction, grid, (low, high), target, str(spec["name"]), missing
@@ -76,7 +77,7 @@ class Subject:
 
     @classmethod
     def _of_data(
-        cls, network: Network | WideNetwork, certificate: Certificate, inputs: FloatArray, outputs: FloatArray
+        cls, network: FloatNetwork, certificate: Certificate, inputs: FloatArray, outputs: FloatArray
     ) -> Subject:
         low, high = inputs.min(axis=(0, 2)), inputs.max(axis=(0, 2))
         high = np.where(high > low, high, low + 1.0)
@@ -100,7 +101,7 @@ class Subject:
         g = self.grid
         if g is None:
             return None
-        return plan(g.token_dim, g.seq_len, g.cells_per_axis, self.construction, self.positional)
+        return registry.get(self.construction).plan(g, self.positional)
 
     @property
     def id_direction(self) -> FloatArray:
@@ -112,12 +113,12 @@ class Subject:
     @property
     def id_channel(self) -> int:
         """A row of the state to which adding 1 adds 1 to the id."""
-        return self.token_dim if isinstance(self.network, WideNetwork) else 0
+        return self.network.id_channel
 
     @property
     def context_kind(self) -> ContextKind:
         """What the network tells apart: sets, multisets or sequences of tokens."""
-        return context_kind(self.construction, self.positional)
+        return registry.get(self.construction).contexts(self.positional)
 
     def in_box(self, unit: FloatArray) -> FloatArray:
         """Points (..., d, n) of the unit cube in the box's coordinates."""
@@ -144,5 +145,5 @@ class Subject:
         """How many sequences can be run in about a second: `work` counts layers x tokens, which the engine mostly skips."""
         units = self.network.layers
         if isinstance(self.network, WideNetwork):
-            units = 32 * sum(self.network.stages.values())  # hidden units; none of them can be skipped
+            units = 32 * sum(self.network.hidden_units.values())  # hidden units; none of them can be skipped
         return max(16, work // (units * self.seq_len * self.token_dim**2))

@@ -19,8 +19,7 @@ from provenformer.base.exact import Array, ExactArray, integer_dtype
 from provenformer.constructions.paper.quantize import marker, unit
 from provenformer.functions.grid import Grid
 from provenformer.networks.modified import Attention
-
-STAGE = "contextual map"
+from provenformer.networks.stages import CONTEXT
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class Sweep:
         half = unit_width / 2
         bias: Array = np.array([[1 - 2 * w, -1 - 2 * w] for w in windows], dtype=integer_dtype(4 * windows[-1] + 4))
         sweep = Attention(
-            STAGE,
+            CONTEXT,
             W_O=ExactArray.repeat([[self.gain * c for c in e1], [-self.gain * c for c in e1]], len(windows)),
             W_V=ExactArray.repeat(u, len(windows)),
             W_K=ExactArray.repeat(u, len(windows)),
@@ -124,7 +123,7 @@ class Sweep:
         )
         zero = [0] * d
         last = Attention(
-            STAGE,
+            CONTEXT,
             W_O=ExactArray.of([[[self.final_gain * c for c in e1], zero]]),
             W_V=ExactArray.of([u]),
             W_K=ExactArray.of([u]),

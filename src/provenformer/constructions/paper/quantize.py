@@ -14,9 +14,7 @@ import numpy as np
 from provenformer.base.exact import ExactArray
 from provenformer.functions.grid import Grid
 from provenformer.networks.modified import ZERO, FeedForward, ThreePiece
-
-STAGE = "quantise"
-RESCALE = "rescale"
+from provenformer.networks.stages import QUANTISE, RESCALE
 
 
 def unit(row: int, size: int) -> list[int]:
@@ -61,7 +59,7 @@ def quantizer(grid: Grid, unit_width: Fraction) -> list[FeedForward]:
     for row in range(d):
         e = unit(row, d)
         phi = ThreePiece(Fraction(0), edge, (outside, ZERO, outside))
-        runs.append(FeedForward(STAGE, ExactArray.of([e]), ExactArray.of([0]), ExactArray.of([e]), phi))
+        runs.append(FeedForward(QUANTISE, ExactArray.of([e]), ExactArray.of([0]), ExactArray.of([e]), phi))
         runs.append(bumps(grid.token_dim, row, grid.cells_per_axis, unit_width))
     return runs
 
@@ -76,4 +74,4 @@ def bumps(token_dim: int, row: int, cells: int, unit_width: Fraction) -> FeedFor
     """One layer per cell, downwards: -t on [0, unit) brings a number to its cell's lower corner."""
     e = ExactArray.repeat(unit(row, token_dim), cells)
     corners = ExactArray(-np.arange(cells)[::-1] * unit_width.numerator, unit_width.denominator)
-    return FeedForward(STAGE, e, corners, e, ThreePiece.window(Fraction(0), unit_width, slope=-1))
+    return FeedForward(QUANTISE, e, corners, e, ThreePiece.window(Fraction(0), unit_width, slope=-1))

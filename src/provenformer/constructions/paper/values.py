@@ -18,8 +18,7 @@ from provenformer.base.exact import Array, ExactArray
 from provenformer.constructions.paper.context import Sweep
 from provenformer.constructions.paper.quantize import unit
 from provenformer.networks.modified import ZERO, FeedForward, ThreePiece
-
-STAGE = "values"
+from provenformer.networks.stages import RESCALE_OUTPUT, VALUES
 
 
 def drop_other_contexts(sweep: Sweep, unit_width: Fraction) -> list[FeedForward]:
@@ -32,12 +31,12 @@ def drop_other_contexts(sweep: Sweep, unit_width: Fraction) -> list[FeedForward]
     negative = ThreePiece(Fraction(0), Fraction(0), ((Fraction(-1), Fraction(0)), ZERO, ZERO))
     runs = [
         FeedForward(
-            STAGE, ExactArray.of([grid.id_vector]), ExactArray.of([0]), ExactArray.of([[below_zero] * d]), outside
+            VALUES, ExactArray.of([grid.id_vector]), ExactArray.of([0]), ExactArray.of([[below_zero] * d]), outside
         )
     ]
     for row in range(d):
         e = unit(row, d)
-        runs.append(FeedForward(STAGE, ExactArray.of([e]), ExactArray.of([0]), ExactArray.of([e]), negative))
+        runs.append(FeedForward(VALUES, ExactArray.of([e]), ExactArray.of([0]), ExactArray.of([e]), negative))
     return runs
 
 
@@ -56,7 +55,7 @@ def value_bumps(
     """Lemma 7 (c) for ids q (layers,), columns and values (layers, d), in units of `unit_width`, sorted downwards."""
     order = np.argsort(-q, kind="stable")
     return FeedForward(
-        STAGE,
+        VALUES,
         ExactArray.repeat(list(direction), len(q)),
         ExactArray(-q[order], unit_width.denominator),
         ExactArray(-columns[order], unit_width.denominator, values[order]),
@@ -92,5 +91,5 @@ def rescale_output(values: FloatArray, scale: int) -> list[FeedForward]:
         flat = (Fraction(0), -(scale - 1) * bound)
         phi = ThreePiece(-bound, -bound, (flat, flat, (Fraction(scale - 1), Fraction(0))))
         e = unit(row, d)
-        runs.append(FeedForward("rescale output", ExactArray.of([e]), ExactArray.of([0]), ExactArray.of([e]), phi))
+        runs.append(FeedForward(RESCALE_OUTPUT, ExactArray.of([e]), ExactArray.of([0]), ExactArray.of([e]), phi))
     return runs

@@ -20,11 +20,14 @@ from functools import cached_property
 
 import numpy as np
 
+from provenformer.base.arrays import FloatArray
 from provenformer.base.exact import Array, ExactArray, integer_dtype
-from provenformer.constructions.paper.quantize import STAGE, bumps, rescale, unit
+from provenformer.constructions.paper import values
+from provenformer.constructions.paper.quantize import bumps, rescale, unit
 from provenformer.constructions.sum.codes import bn_codes
 from provenformer.functions.grid import Grid
 from provenformer.networks.modified import ZERO, Attention, FeedForward, ThreePiece
+from provenformer.networks.stages import CONTEXT, QUANTISE, RECODE, VALUES
 
 HALF = Fraction(1, 2)
 
@@ -102,7 +105,7 @@ def quantizer(grid: Grid, codes: TokenCodes, low: tuple[float, ...], high: tuple
         # Above the box the slope -2 turns x into -x: far below 0 however large x is, in float64 too.
         above = (Fraction(-2), Fraction(cells - codes.far_below))
         outside = ThreePiece(Fraction(0), Fraction(cells), ((Fraction(0), Fraction(-codes.far_below)), ZERO, above))
-        runs.append(FeedForward(STAGE, e, ExactArray.of([0]), e, outside))
+        runs.append(FeedForward(QUANTISE, e, ExactArray.of([0]), e, outside))
         runs.append(bumps(d, row, cells, Fraction(1)))
     return runs
 
@@ -114,7 +117,7 @@ def recoder(direction: tuple[int, ...], codes: TokenCodes) -> FeedForward:
     change = -columns.astype(names.dtype)
     change[:, 0] -= names
     return FeedForward(
-        "recode",
+        RECODE,
         ExactArray.repeat(list(direction), len(ids)),
         ExactArray(-ids[order]),
         ExactArray(change[order]),
@@ -129,7 +132,7 @@ def sum_attention(direction: tuple[int, ...], codes: TokenCodes) -> Attention:
     first = [-codes.seq_len * codes.gain * c for c in unit(0, d)]  # the mean times n is the sum; codes are negative
     off = ExactArray.of([[zero, zero]])
     return Attention(
-        "contextual map",
+        CONTEXT,
         W_O=ExactArray.of([[first, zero]]),
         W_V=ExactArray.of([[list(direction), zero]]),
         W_K=off,
@@ -144,8 +147,21 @@ def drop_outside(codes: TokenCodes, token_dim: int) -> list[FeedForward]:
     e1, ones = ExactArray.of([unit(0, token_dim)]), ExactArray.of([[1] * token_dim])
     above = ThreePiece(top, top, (ZERO, ZERO, (Fraction(-2), Fraction(0))))
     negative = ThreePiece(Fraction(0), Fraction(0), ((Fraction(-1), Fraction(0)), ZERO, ZERO))
-    runs = [FeedForward("values", e1, ExactArray.of([0]), ones, above)]
+    runs = [FeedForward(VALUES, e1, ExactArray.of([0]), ones, above)]
     for row in range(token_dim):
         e = ExactArray.of([unit(row, token_dim)])
-        runs.append(FeedForward("values", e, ExactArray.of([0]), e, negative))
+        runs.append(FeedForward(VALUES, e, ExactArray.of([0]), e, negative))
     return runs
+
+
+def value_layers(codes: TokenCodes, ids: Array, outputs: FloatArray) -> tuple[list[FeedForward], int]:
+    """Lemma 7 for different ids (layers,) and their outputs (layers, d); and what the outputs are divided by on the way.
+
+    An id stands in the first row, and the other rows are 0.
+    """
+    e1 = tuple(unit(0, outputs.shape[1]))
+    columns = np.zeros(outputs.shape, dtype=ids.dtype)
+    columns[:, 0] = ids
+    scale = values.output_scale(e1, outputs, Fraction(codes.id_low), Fraction(1))
+    scaled = outputs / scale
+    return [values.value_bumps(e1, ids, columns, scaled, Fraction(1)), *values.rescale_output(scaled, scale)], scale

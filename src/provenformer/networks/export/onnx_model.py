@@ -6,6 +6,7 @@ few blocks written out. Needs the extra `onnx`.
 
 from __future__ import annotations
 
+from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from provenformer.base.arrays import FloatArray
+from provenformer.networks.base import FloatNetwork
 from provenformer.networks.export.blocks import block_weights
 from provenformer.networks.thin import Network
 from provenformer.networks.wide import WideBlock, WideNetwork
@@ -21,25 +23,23 @@ from provenformer.networks.wide import WideBlock, WideNetwork
 OPSET = 23  # current and widely run; onnxruntime 1.31 accepts up to 26
 
 
-def onnx_model(network: Network | WideNetwork) -> Any:
+def onnx_model(network: FloatNetwork) -> Any:
     """The model, checked by onnx."""
     graph = _Graph()
     state = "x"
     if network.positions is not None:
         state = graph.node("Add", state, graph.constant("positions", network.positions))
-    wide = isinstance(network, WideNetwork)
-    result = _wide(graph, network, state) if isinstance(network, WideNetwork) else _scan(graph, network, state)
-    graph.nodes.append(helper.make_node("Identity", [result], ["y"]))
+    graph.nodes.append(helper.make_node("Identity", [_layers(network, graph, state)], ["y"]))
     shape: list[str | int | None] = ["batch", network.token_dim, network.seq_len]
     values = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape) for name in ("x", "y")]
-    built = helper.make_graph(graph.nodes, "wide" if wide else "blocks", values[:1], values[1:], graph.constants)
+    built = helper.make_graph(graph.nodes, type(network).__name__, values[:1], values[1:], graph.constants)
     model = helper.make_model(built, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="provenformer")
     model.ir_version = 10
     onnx.checker.check_model(model)
     return model
 
 
-def save_onnx(network: Network | WideNetwork, path: str | Path) -> None:
+def save_onnx(network: FloatNetwork, path: str | Path) -> None:
     """Write the model to a file."""
     onnx.save(onnx_model(network), path)
 
@@ -85,17 +85,23 @@ def _axes(graph: _Graph) -> dict[str, str]:
     return {"last": graph.constant("last", np.array([3])), "before_last": graph.constant("before_last", np.array([2]))}
 
 
-def _wide(graph: _Graph, network: WideNetwork, state: str) -> str:
+@singledispatch
+def _layers(network: FloatNetwork, graph: _Graph, state: str) -> str:  # noqa: ARG001
+    """All layers of a network of its kind; returns the name of the output."""
+    raise TypeError(f"no ONNX model for {type(network).__name__}")
+
+
+@_layers.register
+def _wide(network: WideNetwork, graph: _Graph, state: str) -> str:
     """Pad to d_model channels, the blocks one after the other, the last d channels."""
     d, size = network.token_dim, network.model_dim
     pads = graph.constant("pads", np.array([0, 0, 0, 0, size - d, 0]))
     state = graph.node("Pad", state, pads)
     axes = _axes(graph)
     for i, block in enumerate(network.wide_blocks):
-        attends = bool(block.W_O.any())
-        used = {n: v for n, v in _columns(block).items() if attends or n in ("W_1", "b_1", "W_2", "b_2")}
+        used = {n: v for n, v in _columns(block).items() if block.attends or n in ("W_1", "b_1", "W_2", "b_2")}
         weights = {name: graph.constant(f"b{i}.{name}", value) for name, value in used.items()} | axes
-        if attends:
+        if block.attends:
             state = _attention(graph, state, weights)
         state = _feed_forward(graph, state, weights)
     ends = (graph.constant(name, np.array([value])) for name, value in (("from", size - d), ("to", size), ("axis", 1)))
@@ -104,11 +110,11 @@ def _wide(graph: _Graph, network: WideNetwork, state: str) -> str:
 
 def _columns(block: WideBlock) -> dict[str, FloatArray]:
     """Weights with biases as columns, so that they broadcast over tokens."""
-    weights = {name: value for name, value in vars(block).items() if isinstance(value, np.ndarray)}
-    return {name: value[:, None] if value.ndim == 1 else value for name, value in weights.items()}
+    return {name: value[:, None] if value.ndim == 1 else value for name, value in block.weights().items()}
 
 
-def _scan(graph: _Graph, network: Network, state: str) -> str:
+@_layers.register
+def _scan(network: Network, graph: _Graph, state: str) -> str:
     """One Scan over the blocks: the state is carried, the stacked weights are what is scanned."""
     weights = block_weights(network)
     body = _Graph("in.")

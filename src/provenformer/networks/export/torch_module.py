@@ -9,14 +9,23 @@ numbers in cells) the results are equal bit for bit; elsewhere they agree within
 
 from __future__ import annotations
 
+from functools import singledispatch
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from provenformer.base.arrays import FloatArray
+from provenformer.networks.base import FloatNetwork
 from provenformer.networks.export.blocks import block_weights
 from provenformer.networks.thin import Network
 from provenformer.networks.wide import WideBlock, WideNetwork
+
+
+@singledispatch
+def torch_module(network: FloatNetwork) -> nn.Module:
+    """The module for a network of its kind."""
+    raise TypeError(f"no torch module for {type(network).__name__}")
 
 
 class TransformerBlocks(nn.Module):
@@ -64,7 +73,7 @@ class TransformerBlocks(nn.Module):
 
 
 class WideBlocks(nn.Module):
-    """A wide network (wide.py) as ordinary linear layers, float64; `torch.compile` and autograd accept it."""
+    """A wide network (networks/wide.py) as ordinary linear layers, float64; `torch.compile` and autograd accept it."""
 
     def __init__(self, network: WideNetwork) -> None:
         super().__init__()
@@ -110,3 +119,7 @@ def _linear(weight: FloatArray, bias: FloatArray | None = None) -> nn.Linear:
         if bias is not None:
             layer.bias.copy_(torch.from_numpy(np.array(bias)))
     return layer
+
+
+torch_module.register(Network, TransformerBlocks)
+torch_module.register(WideNetwork, WideBlocks)

@@ -1,4 +1,4 @@
-"""construction="wide": the sum construction as three or four ordinary blocks (docs/sum.md, "Width for depth").
+"""The blocks of the wide construction.
 
 Channels of their own for input, id, code, sum and output (d_model = 2 d + 3) make one staircase per feed-forward layer
 enough, two units per step, and no number has to cancel another:
@@ -23,6 +23,7 @@ import numpy as np
 from provenformer.constructions.sum import layers as sums
 from provenformer.functions.piecewise import PiecewiseConstant
 from provenformer.functions.targets import Target
+from provenformer.networks.stages import CONTEXT, QUANTISE, RECODE, VALUES
 from provenformer.networks.wide import WideBlock, WideNetwork
 
 STEP = 0.25  # ramp of a step between whole numbers; it ends 3/8 below the upper one and starts 3/8 above the lower one
@@ -38,7 +39,7 @@ def wide_network(piecewise: PiecewiseConstant, ramp: float) -> WideNetwork:
     blocks = [_quantise(target, grid.cells_per_axis, n if positional else 1, ramp, channels, grid.id_vector)]
     token_ids, token_codes = codes.ids.ravel(), codes.codes.ravel()
     order = np.argsort(token_ids)
-    recode = _staircase("recode", channels.size, channels.id, token_ids[order], token_codes[order], channels.code)
+    recode = _staircase(RECODE, channels.size, channels.id, token_ids[order], token_codes[order], channels.code)
     if d == 1:
         blocks[0] = _with_codes(blocks[0], recode, channels)
     else:
@@ -47,13 +48,11 @@ def wide_network(piecewise: PiecewiseConstant, ramp: float) -> WideNetwork:
     ids = np.stack([codes.ids[j % len(codes.ids)][piecewise.contexts[:, j]] for j in range(n)], axis=1)
     distinct, rank = np.unique(picked.sum(axis=1), return_inverse=True)
     per_rank = int(token_ids.max()) + 1
-    mix = _staircase(
-        "contextual map", channels.size, channels.sum, distinct, np.arange(len(distinct)) * per_rank, channels.id
-    )
+    mix = _staircase(CONTEXT, channels.size, channels.sum, distinct, np.arange(len(distinct)) * per_rank, channels.id)
     blocks.append(_with_uniform_attention(mix, n, channels))
     final, first = np.unique((ids + (rank * per_rank)[:, None]).ravel(), return_index=True)
     outputs = piecewise.values.reshape(-1, d)[first]
-    blocks.append(_staircase("values", channels.size, channels.id, final, outputs, channels.out))
+    blocks.append(_staircase(VALUES, channels.size, channels.id, final, outputs, channels.out))
     positions = None
     if positional:
         widths = [Fraction(b) - Fraction(a) for a, b in zip(*target.support, strict=True)]
@@ -102,7 +101,7 @@ def _quantise(
 ) -> WideBlock:
     """One step of height u_i at every inner cell edge of row i: the token's id."""
     edges = cells * columns - 1
-    block = _block("quantise", channels.size, 2 * edges * channels.token_dim)
+    block = _block(QUANTISE, channels.size, 2 * edges * channels.token_dim)
     for row, weight in enumerate(id_vector):
         low, high = Fraction(float(target.low[row])), Fraction(float(target.high[row]))
         width = (high - low) / cells

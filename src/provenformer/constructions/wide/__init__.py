@@ -1,0 +1,1 @@
+"""The sum construction as three or four ordinary blocks (docs/sum.md, "Width for depth")."""
