@@ -19,10 +19,10 @@ from rich.table import Table
 from benchmarks.corpus import sample_examples
 from benchmarks.measuring import about, seconds
 from provenformer.bert import MIXERS, MixerBertForPreTraining
-from provenformer.bert.loop import training_step
-from provenformer.bert.optimiser import build_optimizers
-from provenformer.bert.pretrain import PretrainingTask, PretrainSettings, model_config
-from provenformer.bert.processes import Processes
+from provenformer.bert.runtime.processes import Processes
+from provenformer.bert.training.loop import training_step
+from provenformer.bert.training.optimiser import build_optimizers
+from provenformer.bert.training.pretrain import PretrainingTask, PretrainSettings, model_config
 
 RESULTS = Path(__file__).parent / "results" / "bert_base.json"
 SEED, BATCH, MICRO_BATCH, SEQ_LEN, VOCABULARY = 0, 4, 2, 512, 30522

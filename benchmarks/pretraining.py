@@ -27,10 +27,10 @@ from transformers import (
 from benchmarks.corpus import sample_examples
 from benchmarks.measuring import about, seconds
 from provenformer.bert.data.examples import Examples
-from provenformer.bert.loop import train
-from provenformer.bert.model import MixerBertForPreTraining
-from provenformer.bert.pretrain import PretrainingTask, PretrainSettings, model_config
-from provenformer.bert.processes import Processes
+from provenformer.bert.model.models import MixerBertForPreTraining
+from provenformer.bert.runtime.processes import Processes
+from provenformer.bert.training.loop import train
+from provenformer.bert.training.pretrain import PretrainingTask, PretrainSettings, model_config
 
 RESULTS = Path(__file__).parent / "results" / "pretraining.json"
 SEED, ROUNDS, STEPS, BATCH, SEQ_LEN, VOCABULARY = 0, 5, 20, 32, 64, 4096

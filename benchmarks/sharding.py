@@ -18,10 +18,10 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from benchmarks.measuring import about
 from provenformer.bert import MixerBertConfig, MixerBertForPreTraining
-from provenformer.bert.optimiser import build_optimizers
-from provenformer.bert.processes import Processes
-from provenformer.bert.sharding import shard
-from provenformer.bert.training_settings import TrainingSettings
+from provenformer.bert.runtime.processes import Processes
+from provenformer.bert.runtime.sharding import shard
+from provenformer.bert.training.optimiser import build_optimizers
+from provenformer.bert.training.settings import TrainingSettings
 
 RESULTS = Path(__file__).parent / "results" / "sharding.json"
 COUNTS = (1, 2, 8, 16)

@@ -12,17 +12,17 @@ from transformers.utils import logging
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import atomic_path
-from provenformer.bert.claims import check_all
 from provenformer.bert.data.prepare import PrepareSettings, prepare
-from provenformer.bert.evaluate import evaluate_run
-from provenformer.bert.finetune import FinetuneSettings, finetune
-from provenformer.bert.parameters import parameter_table
-from provenformer.bert.pretrain import PretrainSettings, pretrain
-from provenformer.bert.processes import first_process, joined
-from provenformer.bert.sample import write_sample
+from provenformer.bert.data.sample import write_sample
+from provenformer.bert.model.claims import check_all
+from provenformer.bert.model.parameters import parameter_table
+from provenformer.bert.runtime.processes import Processes, joined
 from provenformer.bert.settings import read_settings
 from provenformer.bert.study import StudyData, StudySettings, recipe_table, run_study, table
 from provenformer.bert.study.figure import draw, draw_curves
+from provenformer.bert.training.evaluate import evaluate_run
+from provenformer.bert.training.finetune import FinetuneSettings, finetune
+from provenformer.bert.training.pretrain import PretrainSettings, pretrain
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 Run = Annotated[Path, typer.Option(help="Folder of the run; a run that stopped resumes there.")]
@@ -116,8 +116,9 @@ def pretrain_command(
     shard: Shard = False,
 ) -> None:
     """Pre-train on masked words and next sentences; under torchrun, on all its processes."""
-    with joined(shard):
-        _print_metrics(pretrain(read_settings(PretrainSettings, settings), data, valid, output, short)["metrics"])
+    asked = read_settings(PretrainSettings, settings)
+    with joined(shard=shard) as processes:
+        _print_metrics(pretrain(asked, data, valid, output, short, processes)["metrics"], processes)
 
 
 @app.command("finetune")
@@ -135,8 +136,9 @@ def finetune_command(
     shard: Shard = False,
 ) -> None:
     """Fine-tune on MNLI or SQuAD, as the settings say, and evaluate."""
-    with joined(shard):
-        _print_metrics(finetune(read_settings(FinetuneSettings, settings), model, train, dev, output)["metrics"])
+    asked = read_settings(FinetuneSettings, settings)
+    with joined(shard=shard) as processes:
+        _print_metrics(finetune(asked, model, train, dev, output, processes)["metrics"], processes)
 
 
 @app.command("evaluate")
@@ -147,7 +149,8 @@ def evaluate_command(
     ],
 ) -> None:
     """Evaluate the model of a finished run on other data, with the settings of the run."""
-    _print_metrics(evaluate_run(run, data))
+    with joined() as processes:
+        _print_metrics(evaluate_run(run, data, processes), processes)
 
 
 @app.command("study")
@@ -172,18 +175,18 @@ def study_command(
 ) -> None:
     """Run what is missing of a study such as Table 1, resume what stopped, and print the table."""
     study = read_settings(StudySettings, settings)
-    if not table_only:
-        if data is None or valid is None or runs is None:
-            raise ProvenformerError(
-                "a study needs --data, --valid and --runs; or give --table-only for what is finished"
-            )
-        files = {task: paths for task, paths in (("mnli", mnli), ("squad", squad)) if paths}
-        with joined(shard):
+    if not table_only and (data is None or valid is None or runs is None):
+        raise ProvenformerError("a study needs --data, --valid and --runs; or give --table-only for what is finished")
+    with joined(shard=shard) as processes:
+        if data and valid and runs and not table_only:
+            files = {task: paths for task, paths in (("mnli", mnli), ("squad", squad)) if paths}
             where = StudyData(data, valid, tuning, short, files)
-            run_study(study, where, runs, results, only, finetuned=not pretrain_only)
-    if not first_process():
-        return
-    output = output or results
+            run_study(study, where, runs, results, only, finetuned=not pretrain_only, processes=processes)
+        if processes.first:
+            _show(study, results, output or results, only, figure)
+
+
+def _show(study: StudySettings, results: Path, output: Path, only: list[str] | None, figure: bool) -> None:
     tables = {"table.md": table(study, results, only), "recipes.md": recipe_table(study, results, only)}
     for name, text in tables.items():
         with atomic_path(output / name) as temporary:
@@ -194,6 +197,6 @@ def study_command(
         draw_curves(study, results, output / "curves.svg", only)
 
 
-def _print_metrics(metrics: dict[str, float]) -> None:
-    if first_process():
+def _print_metrics(metrics: dict[str, float], processes: Processes) -> None:
+    if processes.first:
         print(json.dumps(metrics, indent=2))

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from provenformer.base.errors import ProvenformerError
+from provenformer.base.extras import extra
 from provenformer.base.files import atomic_path
 from provenformer.bert.study.run import finished
 from provenformer.bert.study.settings import StudySettings
@@ -68,11 +68,8 @@ def draw_curves(settings: StudySettings, results: Path, path: Path, only: list[s
 
 
 def _figure(width: float, height: float) -> Any:
-    try:
+    with extra("report", "a figure"):
         from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        remedy = "install the extra: pip install 'provenformer[report]'"
-        raise ProvenformerError(f"a figure needs matplotlib, which is not installed; {remedy}") from None
     return Figure(figsize=(width, height), layout="constrained")
 
 

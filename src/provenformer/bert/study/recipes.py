@@ -10,13 +10,13 @@ from typing import Any
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import write_json
-from provenformer.bert.loop import NotFinite
-from provenformer.bert.metric_log import read_log
-from provenformer.bert.pretrain import PretrainSettings, pretrain
-from provenformer.bert.processes import Processes
-from provenformer.bert.provenance import provenance
+from provenformer.bert.runtime.metric_log import read_log
+from provenformer.bert.runtime.processes import Processes
+from provenformer.bert.runtime.provenance import provenance
 from provenformer.bert.settings import build_settings, read_json
 from provenformer.bert.study.settings import StudyData, StudySettings
+from provenformer.bert.training.loop import NotFinite
+from provenformer.bert.training.pretrain import PretrainSettings, pretrain
 
 
 def chosen_recipe(settings: StudySettings, model: str, results: Path) -> str | None:
@@ -55,15 +55,16 @@ def try_recipes(
             )
         done = trials(settings, tuned, results)
         asked = data.fingerprints(data.tuning)
-        for name, trial in done.items():
-            if trial["asked"]["data"] != asked:
+        for name, earlier in done.items():
+            if earlier["asked"]["data"] != asked:
                 path = _path(results, tuned)
                 raise ProvenformerError(f"{path}: the trial of {name!r} is from other data; remove it to try again")
         processes.wait()  # all have read before one writes
         for name in settings.recipes:
             if name not in done:
-                done[name] = _try(_trial(settings, tuned, name), data, runs / tuned / f"recipe-{name}") | {
-                    "asked": {"pretrain": asdict(_trial(settings, tuned, name)), "data": asked},
+                trial = _trial(settings, tuned, name)
+                done[name] = _try(trial, data, runs / tuned / f"recipe-{name}", processes) | {
+                    "asked": {"pretrain": asdict(trial), "data": asked},
                     "provenance": provenance(),
                 }
                 if processes.first:
@@ -96,9 +97,9 @@ def _cell(trial: dict[str, Any] | None, best: bool) -> str:
     return f"**{text}**" if best else text
 
 
-def _try(short: PretrainSettings, data: StudyData, run: Path) -> dict[str, Any]:
+def _try(trial: PretrainSettings, data: StudyData, run: Path, processes: Processes) -> dict[str, Any]:
     try:
-        found = pretrain(short, data.train, data.tuning, run, data.short)["metrics"]
+        found = pretrain(trial, data.train, data.tuning, run, data.short, processes)["metrics"]
     except NotFinite:  # too high a rate, which is an answer
         return {"loss": None}
     spent = read_log(run / "metrics.jsonl")[-1]

@@ -12,15 +12,15 @@ from typing import Any
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import write_json
 from provenformer.bert.data.examples import Examples
-from provenformer.bert.finetune import FinetuneSettings, finetune
-from provenformer.bert.metric_log import read_log
-from provenformer.bert.parameters import count_parameters
-from provenformer.bert.pretrain import PretrainSettings, model_config, pretrain
-from provenformer.bert.processes import joined
-from provenformer.bert.provenance import provenance
+from provenformer.bert.model.parameters import count_parameters
+from provenformer.bert.runtime.metric_log import read_log
+from provenformer.bert.runtime.processes import Processes, joined
+from provenformer.bert.runtime.provenance import provenance
 from provenformer.bert.settings import build_settings, read_json
 from provenformer.bert.study.recipes import chosen_recipe, try_recipes
 from provenformer.bert.study.settings import StudyData, StudySettings
+from provenformer.bert.training.finetune import FinetuneSettings, finetune
+from provenformer.bert.training.pretrain import PretrainSettings, model_config, pretrain
 
 Result = dict[str, Any]
 
@@ -33,6 +33,7 @@ def run_study(
     only: list[str] | None = None,
     *,
     finetuned: bool = True,
+    processes: Processes | None = None,
 ) -> None:
     """Run what is missing, of all models or of `only` these, with or without fine-tuning.
 
@@ -47,7 +48,7 @@ def run_study(
             _check_data(_result_path(results, model, seed), result, data, tasks)
     for task in tasks:
         data.files(task)
-    with joined() as processes:
+    with joined(processes) as processes:
         for model, seed in todo:
             found = finished_one(settings, results, model, seed)
             processes.wait()  # all have read before one writes
@@ -56,18 +57,26 @@ def run_study(
             if processes.first:
                 print(f"{settings.title}: {model}, seed {seed}")
             recipe = try_recipes(settings, model, data, runs, results, processes)
-            for result in _stages(settings, model, seed, recipe, data, runs / model / f"seed-{seed}", tasks):
+            run = runs / model / f"seed-{seed}"
+            for result in _stages(settings, model, seed, recipe, data, run, tasks, processes):
                 if processes.first:
                     write_json(_result_path(results, model, seed), result)
                 processes.wait()
 
 
 def _stages(
-    settings: StudySettings, model: str, seed: int, recipe: str, data: StudyData, folder: Path, tasks: list[str]
+    settings: StudySettings,
+    model: str,
+    seed: int,
+    recipe: str,
+    data: StudyData,
+    folder: Path,
+    tasks: list[str],
+    processes: Processes,
 ) -> Iterator[Result]:
     """The result after pre-training, and after every task."""
     asked = settings.pretraining(model, seed, recipe)
-    found = pretrain(asked, data.train, data.valid, folder / "pretrain", data.short)
+    found = pretrain(asked, data.train, data.valid, folder / "pretrain", data.short, processes)
     log = read_log(folder / "pretrain/metrics.jsonl")
     examples = Examples(data.train)
     result: Result = {
@@ -85,7 +94,7 @@ def _stages(
     yield result
     for task in tasks:
         tuning = settings.finetuning(task, seed)
-        scores = finetune(tuning, folder / "pretrain/model", *data.tasks[task], folder / task)["metrics"]
+        scores = finetune(tuning, folder / "pretrain/model", *data.tasks[task], folder / task, processes)["metrics"]
         result["metrics"] |= {f"{task}_{name}": value for name, value in scores.items()}
         result["cpu_seconds"][task] = read_log(folder / task / "metrics.jsonl")[-1]["cpu_seconds"]
         result["asked"]["finetune"][task] = {"settings": asdict(tuning), "files": data.files(task)}

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from provenformer.base.errors import ProvenformerError
-from provenformer.bert.finetune import FinetuneSettings, file_fingerprint
-from provenformer.bert.pretrain import PretrainSettings, data_fingerprint
 from provenformer.bert.settings import build_settings
+from provenformer.bert.training.finetune import FinetuneSettings, file_fingerprint
+from provenformer.bert.training.pretrain import PretrainSettings, data_fingerprint
 
 
 @dataclass(frozen=True)
