@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_cases import PAGES, Reported, made
+from look_cases import made
+from report_cases import PAGES, Reported
 
 import provenformer as pf
 from provenformer import cli, demo
 from provenformer.base.errors import ProvenformerError
+from provenformer.look.subject import Subject
 from provenformer.report import report
 from provenformer.report.findings import find
 from provenformer.report.pictures import pictures
@@ -116,7 +118,7 @@ def test_what_was_asked(reported: Get) -> None:
 
 def test_captions_say_what_is_left_out() -> None:
     c = pf.compile(pf.targets.get("scaled-mean", 1, 3), cells_per_axis=48)
-    drawn = pictures(find(pf.report.subject.Subject.of(c)))
+    drawn = pictures(find(Subject.of(c)))
     assert "48 of 19,600 contexts are drawn" in drawn["ids"].caption
     assert "Cube edges are not drawn" in drawn["error"].caption
     assert "ids are shown" in drawn["bumps"].caption

@@ -48,9 +48,9 @@ def report(
         if error.name is None or error.name.startswith("provenformer"):
             raise
         raise ProvenformerError(f"a report needs {error.name}, which is not installed; {REMEDY}") from None
+    from provenformer.look.subject import Subject
     from provenformer.report.files import write_together
     from provenformer.report.findings import find
-    from provenformer.report.subject import Subject
 
     found = find(Subject.load(folder), sequence)
     drawn = pictures(found)

@@ -9,11 +9,11 @@ import numpy as np
 from provenformer.base.arrays import FloatArray, require_sequences
 from provenformer.base.errors import ProvenformerError
 from provenformer.functions.distance import Distance
-from provenformer.report.bumps import Bumps, bumps
-from provenformer.report.context_ids import IdTable, Leaps, Moment, id_table, leaps, path
-from provenformer.report.sizes import Variant, variants
-from provenformer.report.subject import Subject
-from provenformer.report.surfaces import Curve, Quantised, Surface, curve, measured_distance, quantised, surface
+from provenformer.look.bumps import Bumps, bumps
+from provenformer.look.context_ids import IdTable, Leaps, Moment, id_table, leaps, path
+from provenformer.look.sizes import Variant, variants
+from provenformer.look.slices import Curve, Quantised, Surface, curve, measured_distance, quantised, surface
+from provenformer.look.subject import Subject
 
 NUMBERS_SHOWN = 2000  # output numbers of a data set that are drawn
 

@@ -12,14 +12,14 @@ from markupsafe import Markup
 from provenformer.certificates.certificate import TERM_MEANINGS
 from provenformer.constructions.plan import Plan
 from provenformer.functions import targets
+from provenformer.look.context_ids import OUTSIDE, REPEATED, VALID
+from provenformer.look.subject import Subject
 from provenformer.look.summary import count
 from provenformer.networks.wide import WideNetwork
-from provenformer.report.context_ids import OUTSIDE, REPEATED, VALID
 from provenformer.report.figures import sequence_name
 from provenformer.report.findings import Findings
 from provenformer.report.pictures import Picture
 from provenformer.report.render import inline_svg
-from provenformer.report.subject import Subject
 
 Row = tuple[str, Any]  # what, and its value: text, or Markup with the exact number
 THEOREMS = {True: "3 (positions are known)", False: "2 (permutation equivariant)"}

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
+from provenformer.look.context_ids import OUTSIDE, REPEATED
+from provenformer.look.slices import Surface
 from provenformer.look.summary import count
 from provenformer.networks.wide import WideNetwork
 from provenformer.report import figures, figures_ids
-from provenformer.report.context_ids import OUTSIDE, REPEATED
 from provenformer.report.figures import MOST_EDGES, entry_name, sequence_name
 from provenformer.report.figures_ids import MOST_TOKENS
 from provenformer.report.findings import Findings
 from provenformer.report.style import short
-from provenformer.report.surfaces import Surface
 
 
 @dataclass(frozen=True)

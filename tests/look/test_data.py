@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from report_cases import KINDS, made
+from look_cases import KINDS, made
 
 import provenformer as pf
 from provenformer.constructions.lemmas import contextual_map_ids
 from provenformer.constructions.paper.context import Sweep
-from provenformer.report.bumps import bumps
-from provenformer.report.context_ids import REPEATED, id_table, leaps, path
-from provenformer.report.sizes import HIDDEN_UNITS, variants
-from provenformer.report.states import states
-from provenformer.report.subject import Subject
-from provenformer.report.surfaces import curve, measured_distance, quantised, surface
+from provenformer.look.bumps import bumps
+from provenformer.look.context_ids import REPEATED, id_table, leaps, path
+from provenformer.look.sizes import HIDDEN_UNITS, variants
+from provenformer.look.slices import curve, measured_distance, quantised, surface
+from provenformer.look.states import states
+from provenformer.look.subject import Subject
 
 WITH_GRID = [kind for kind in KINDS if kind != "data"]
 WITH_VALUES = [kind for kind in KINDS if kind != "nothing distinct"]
@@ -140,7 +140,7 @@ def test_other_shapes_are_what_compile_makes(kind: str) -> None:
 
 def test_shapes_too_large_to_build_are_planned_rightly(monkeypatch: pytest.MonkeyPatch) -> None:
     built = variants(subject("sum"))
-    monkeypatch.setattr("provenformer.report.sizes.LAYERS_TO_CERTIFY", 0)
+    monkeypatch.setattr("provenformer.look.sizes.LAYERS_TO_CERTIFY", 0)
     planned = variants(subject("sum"))
     assert [(r.hidden_units, r.blocks, r.parameters) for r in planned] == [
         (r.hidden_units, r.blocks, r.parameters) for r in built
