@@ -69,11 +69,13 @@ def test_numbers_are_those_of_the_library(kind: str, reported: Get) -> None:
             assert r.page.row(name, cells=4)[0] == [value]
     assert r.page.row("blocks") == [[network.blocks]]
     assert r.page.row("parameters") == [[network.parameters]]
-    for stage, size in network.stages.items():
+    wide = kind == "wide rows"  # four blocks: what there is much of is hidden units
+    for stage, size in (network.hidden_units if wide else network.stages).items():
         assert r.page.row(stage, cells=2) == [[size]]
+    assert ("Stages, hidden units" in r.page.text) == wide
     x = r.subject.example()
     cells = r.subject.seq_len + 2
-    final = "values: output" if kind == "wide rows" else "clip"
+    final = "values: output" if wide else "clip"
     assert r.page.row(final, cells)[1:] == network(x[None])[0].T.tolist()
     if r.subject.target is not None:
         assert r.page.row("target", cells)[1:] == r.subject.target(x[None])[0].T.tolist()

@@ -8,10 +8,10 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.look.context_ids import context_sequences, sample_contexts
-from provenformer.look.states import CONTEXT, after, column_ids, from_stage
+from provenformer.look.states import after, column_ids
 from provenformer.look.subject import Subject
-from provenformer.networks.stages import VALUES
-from provenformer.networks.thin import Network, ReluRun
+from provenformer.networks.base import FloatNetwork
+from provenformer.networks.stages import CONTEXT, VALUES
 
 PROFILES = 4  # ids drawn close up
 HEIGHTS = 240  # ids drawn with their output
@@ -42,42 +42,29 @@ def bumps(subject: Subject) -> Bumps:
     chosen = np.unique(np.linspace(0, len(ids) - 1, PROFILES).round().astype(int))
     offsets = np.linspace(-1.0, 1.0, 161)
     near = np.repeat(columns[chosen][:, None], len(offsets), axis=1)
-    near[:, :, subject.id_channel] += offsets
-    added = np.stack([_added(subject, column, around) for column, around in zip(columns[chosen], near, strict=True)])
-    return Bumps(ids[chosen], offsets, added, ids, _outputs(subject, columns), total or len(ids))
+    near[:, :, subject.network.id_channel] += offsets
+    added = [added_share(subject.network, column, around) for column, around in zip(columns[chosen], near, strict=True)]
+    return Bumps(ids[chosen], offsets, np.stack(added), ids, _continued(subject.network, columns), total or len(ids))
 
 
-def _outputs(subject: Subject, columns: FloatArray) -> FloatArray:
-    """The first output row for columns (count, d or D) that enter the value layers."""
-    sequences = _as_sequences(subject, columns)
-    return np.asarray(from_stage(subject, VALUES, sequences)[:, 0].ravel()[: len(columns)])
+def added_share(network: FloatNetwork, column: FloatArray, around: FloatArray) -> FloatArray:
+    """What the layer that answers to a column adds to columns (count, rows), as a share of what it adds to its own.
 
-
-def _added(subject: Subject, column: FloatArray, around: FloatArray) -> FloatArray:
-    """What the layer that answers to `column` adds to the first row of columns `around` it, relative to `column`."""
+    Read off the first row of the output.
+    """
     columns = np.concatenate([column[None], around])
-    if not isinstance(subject.network, Network):
-        change = _outputs(subject, columns)
-    else:
-        layer = Network(subject.token_dim, subject.seq_len, (_answering_layer(subject.network, column),))
-        sequences = _as_sequences(subject, columns)
-        change = (layer(sequences) - sequences)[:, 0].ravel()[: len(columns)]
-    return np.asarray(change[1:] / change[0] if change[0] else change[1:])
+    added = _continued(network.value_layer(column), columns) - columns[:, -network.token_dim]
+    return np.asarray(added[1:] / added[0] if added[0] else added[1:])
 
 
-def _answering_layer(network: Network, column: FloatArray) -> ReluRun:
-    """The value layer that turns `column` into its output: the first of the downward sweep with a unit on."""
-    sweep = max((run for run in network.runs if isinstance(run, ReluRun) and run.stage == VALUES), key=len)
-    read = float(sweep.W_1[0, 0] @ column)
-    i = int(np.argmax(read + sweep.b_1.max(axis=1) > 0))
-    part = slice(i, i + 1)
-    return ReluRun(VALUES, sweep.W_1[part], sweep.b_1[part], sweep.W_2[part], sweep.b_2[part])
+def _continued(network: FloatNetwork, columns: FloatArray) -> FloatArray:
+    """The first output row for columns (count, rows) that enter the value layers.
 
-
-def _as_sequences(subject: Subject, columns: FloatArray) -> FloatArray:
-    """Columns (count, d or D), n to a sequence; feed-forward layers look at each alone."""
-    padded = np.concatenate([columns, np.repeat(columns[-1:], -len(columns) % subject.seq_len, axis=0)])
-    return np.swapaxes(padded.reshape(-1, subject.seq_len, columns.shape[1]), 1, 2)
+    Those look at each column alone, so n of them are run as a sequence.
+    """
+    padded = np.concatenate([columns, np.repeat(columns[-1:], -len(columns) % network.seq_len, axis=0)])
+    sequences = np.swapaxes(padded.reshape(-1, network.seq_len, columns.shape[1]), 1, 2)
+    return np.asarray(network.continued(VALUES, sequences)[:, 0].ravel()[: len(columns)])
 
 
 def _data(subject: Subject) -> FloatArray:

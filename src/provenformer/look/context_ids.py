@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
-from provenformer.constructions.paper.context import Sweep
-from provenformer.constructions.sum.layers import token_codes
 from provenformer.functions.grid import ContextKind, Grid, IntArray
-from provenformer.look.states import CONTEXT, INPUT, State, column_ids, states
+from provenformer.look.states import column_ids, states
 from provenformer.look.subject import Subject
-from provenformer.networks.wide import WideNetwork
+from provenformer.networks.base import CODE, ID, OUTPUT, State
+from provenformer.networks.stages import CONTEXT, INPUT, QUANTISE, RECODE, SNAP
 
 MOST_CONTEXTS = 48  # drawn; more lines hide one another
 MOST_REPEATED = 24
@@ -77,13 +77,8 @@ def id_range(subject: Subject, final_ids: FloatArray) -> tuple[float, float]:
     """[id_low, id_high): every id of a context with a value. A data set's range is that of the ids it has."""
     if subject.grid is None:
         return float(final_ids.min()), float(final_ids.max()) + 1.0
-    if subject.construction == "paper":
-        sweep = Sweep(subject.grid, subject.positional)
-        return float(sweep.id_low), float(sweep.id_high)
-    codes = token_codes(subject.grid, subject.positional)
-    if subject.construction == "wide":
-        return 0.0, float(subject.grid.count(subject.context_kind) * (int(codes.ids.max()) + 1))
-    return float(codes.id_low), float(codes.id_high)
+    low, high = subject.how.id_range(subject.grid, subject.positional)
+    return float(low), float(high)
 
 
 def path(subject: Subject, sequence: FloatArray) -> list[Moment]:
@@ -94,20 +89,21 @@ def path(subject: Subject, sequence: FloatArray) -> list[Moment]:
         if state.stage == CONTEXT and previous is not None and np.array_equal(previous, state.values):
             continue
         previous = state.values
-        moments += (
-            _wide_moments(subject, state) if isinstance(subject.network, WideNetwork) else [_moment(subject, state)]
-        )
+        moments += _moments(subject, state)
     return moments
 
 
-def leaps(subject: Subject, sequence: FloatArray) -> Leaps:
-    """Paper's construction: one sequence (d, n) through the sweep, layer by layer."""
+def leaps(subject: Subject, sequence: FloatArray) -> Leaps | None:
+    """One sequence (d, n) through a sweep of attention layers, one by one; None where there is no sweep."""
+    windows = _windows(subject)
+    if not windows:
+        return None
     kept = [
         column_ids(subject, state.values)[0]
         for state in states(subject, sequence[None], every_attention_layer=True)
-        if state.stage in ("quantise", CONTEXT)
+        if state.stage in (QUANTISE, CONTEXT)
     ]
-    return Leaps(np.array(_windows(subject)), np.stack(kept))
+    return Leaps(np.array(windows), np.stack(kept))
 
 
 def context_sequences(subject: Subject, contexts: IntArray) -> FloatArray:
@@ -138,7 +134,7 @@ def _sequences(subject: Subject) -> tuple[FloatArray, tuple[str, ...], int, int]
         bags = bags[np.unique(np.linspace(0, len(bags) - 1, MOST_REPEATED).astype(int))] if len(bags) else bags
         x = np.concatenate([x, context_sequences(subject, bags)])
         kinds += [REPEATED] * len(bags)
-    if not subject.positional and subject.construction != "wide":  # those two are certified on the box only
+    if not subject.positional and subject.how.drops_outside:
         outside = context_sequences(subject, valid[: 1 if len(valid) else 0])
         outside[:, 0, 0] = subject.support[1][0] + 0.5 * (subject.support[1][0] - subject.support[0][0])
         x = np.concatenate([x, outside])
@@ -148,31 +144,28 @@ def _sequences(subject: Subject) -> tuple[FloatArray, tuple[str, ...], int, int]
 
 def _ids_at(subject: Subject, state: State) -> list[tuple[str, FloatArray]]:
     """What ids or codes a state holds, with a label; nothing where it holds numbers of another kind."""
-    if state.stage not in ("quantise", "recode", "snap", CONTEXT):
+    if state.stage not in (QUANTISE, RECODE, SNAP, CONTEXT):
         return []
-    ids = column_ids(subject, state.values)
-    if isinstance(subject.network, WideNetwork):
-        first_codes = "recode" if subject.token_dim > 1 else "quantise"
-        codes = [("recoded", state.values[:, subject.token_dim + 1])] if state.stage == first_codes else []
-        label = {"quantise": "quantised", CONTEXT: "last layer"}.get(state.stage)
-        return [*([(label, ids)] if label else []), *codes]
-    if state.stage == CONTEXT and subject.construction == "paper":
-        return [(_shift_label(subject, state.layers), ids)]
-    return [({"quantise": "quantised", "recode": "recoded", CONTEXT: "last layer"}.get(state.stage, state.stage), ids)]
+    label = {QUANTISE: "quantised", RECODE: "recoded", CONTEXT: "last layer"}.get(state.stage, state.stage)
+    if channels := subject.network.channels(state.stage):
+        labels = {ID: label, CODE: "recoded"}
+        return [(labels[name], state.values[:, rows][:, 0]) for name, rows in channels.items() if name in labels]
+    if state.stage == CONTEXT:
+        label = _attention_label(subject, state.layers)
+    return [(label, column_ids(subject, state.values))]
 
 
-def _shift_label(subject: Subject, layers: int) -> str:
-    """Which id a layer of the sweep shifts, from its place in the network."""
+def _attention_label(subject: Subject, layers: int) -> str:
+    """Which id an attention layer looks for, from its place in the network."""
     stages = subject.network.stages
     before = sum(list(stages.values())[: list(stages).index(CONTEXT)])
     place, windows = layers - before - 1, _windows(subject)
     return f"shift at id {windows[place]}" if place < len(windows) else "last layer"
 
 
-def _windows(subject: Subject) -> list[int]:
-    """The ids that the sweep visits, in its order."""
-    sweep = Sweep(_grid(subject), subject.positional)
-    return sorted({start + i for start in sweep.column_offsets for i in range(sweep.grid.column_count)})
+def _windows(subject: Subject) -> Sequence[int]:
+    """The ids that attention layers visit one by one."""
+    return () if subject.naming is None else subject.naming.windows
 
 
 def _thin_out(count: int) -> list[int]:
@@ -185,28 +178,19 @@ def _thin_out(count: int) -> list[int]:
     return [0, *middle_kept, count - 1] if count > 1 else [0]
 
 
-def _moment(subject: Subject, state: State) -> Moment:
-    found = _ids_at(subject, state)
-    label = state.stage
-    if state.stage == CONTEXT and subject.construction == "paper":
-        label = f"{state.stage}: {found[0][0]}"
-    return Moment(label, state.layers, state.values[0], found[0][1][0] if found else None)
-
-
-def _wide_moments(subject: Subject, state: State) -> list[Moment]:
-    """The channels of a wide state that its block wrote, each with its name."""
-    d, values = subject.token_dim, state.values[0]
+def _moments(subject: Subject, state: State) -> list[Moment]:
+    """A state: the channels that its stage wrote, each with its name, or the whole of it."""
+    values = state.values[0]
     if state.stage == INPUT:
-        return [Moment(INPUT, 0, values[:d], None)]
-    if state.stage == "values":
-        return [Moment("values: output", state.layers, values[-d:], None)]
-    names = {"quantise": {"id": d}, "recode": {"code": d + 1}, CONTEXT: {"sum of codes": d + 2, "id": d}}[state.stage]
-    if state.stage == "quantise" and d == 1:
-        names["code"] = d + 1
-    return [
-        Moment(f"{state.stage}: {name}", state.layers, values[row : row + 1], values[row])
-        for name, row in names.items()
-    ]
+        return [Moment(INPUT, 0, values[: subject.token_dim], None)]
+    if channels := subject.network.channels(state.stage):
+        return [
+            Moment(f"{state.stage}: {name}", state.layers, values[rows], None if name == OUTPUT else values[rows][0])
+            for name, rows in channels.items()
+        ]
+    found = _ids_at(subject, state)
+    label = f"{state.stage}: {found[0][0]}" if state.stage == CONTEXT and _windows(subject) else state.stage
+    return [Moment(label, state.layers, values, found[0][1][0] if found else None)]
 
 
 def _grid(subject: Subject) -> Grid:

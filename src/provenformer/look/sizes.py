@@ -1,4 +1,4 @@
-"""What depth costs in width and the other way round."""
+"""Sizes per stage, and what depth costs in width and the other way round."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from provenformer.functions.piecewise import PiecewiseConstant
 from provenformer.look.subject import Subject
 from provenformer.networks.stack import block_parameters
 
-SUM, WIDE = "sum", "wide"
+SUM, WIDE = "sum", "wide"  # the shapes to compare with
 HIDDEN_UNITS = (4, 8, 16, 32, 64, 128)
 LAYERS_TO_CERTIFY = 2000  # each row of the table is built and certified up to this size
 
@@ -29,6 +29,22 @@ class Variant:
     parameters: int
     bound: float | None  # certified; None when it was not built, or float64 does not carry it
     shown: bool = False  # the network of the report
+
+
+@dataclass(frozen=True)
+class StageSizes:
+    """How much of `unit` each stage of a network has, in order: of what the network has much of."""
+
+    unit: str
+    stages: dict[str, int]
+
+
+def stage_sizes(subject: Subject) -> StageSizes:
+    """Layers per stage, or hidden units where a network has few layers and many of those."""
+    network = subject.network
+    if subject.how.has_channels:
+        return StageSizes("hidden units", network.hidden_units)
+    return StageSizes("layers", network.stages)
 
 
 def variants(subject: Subject) -> list[Variant]:
@@ -62,8 +78,8 @@ def _planned(sizes: Plan, hidden_units: int) -> Variant:
 
 
 def _certifiable(subject: Subject, thin: Plan) -> bool:
-    """The paper's construction bounds other integrals; over the whole space the wide network promises nothing."""
-    known = subject.target is not None and subject.construction in (SUM, WIDE)
+    """With a temperature the bound has other terms; over the whole space the wide network promises nothing."""
+    known = subject.target is not None and not subject.how.has_temperature
     return known and subject.certificate.domain == "box" and thin.layers <= LAYERS_TO_CERTIFY
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isqrt
 
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
-from provenformer.functions.distance import REPEATS, Distance, distance
 from provenformer.functions.grid import Grid
-from provenformer.look.states import after
+from provenformer.look.states import after, column_ids
 from provenformer.look.subject import Subject
-from provenformer.networks.wide import WideNetwork
+from provenformer.networks.stages import QUANTISE
 
 CURVE_POINTS = 701
 SURFACE_POINTS = 112  # per axis: finer than the eye resolves in a printed heat map of cubes
-DISTANCE_SAMPLES = 1 << 13
 ARROWS = 70
 
 Entry = tuple[int, int]  # row and token of a number in a sequence, both from 0
@@ -72,33 +71,37 @@ def cell_edges(subject: Subject, row: int) -> FloatArray:
     return np.linspace(subject.support[0][row], subject.support[1][row], cells + 1)
 
 
+def between(subject: Subject, row: int, count: int) -> FloatArray:
+    """The midpoints of `count` equal parts of a row's range: they lie on no cell edge's ramp."""
+    low, high = subject.support[0][row], subject.support[1][row]
+    return np.asarray(low + (np.arange(count) + 0.5) / count * (high - low))
+
+
+def moved(base: FloatArray, entries: Sequence[Entry], at: Sequence[FloatArray] | FloatArray) -> FloatArray:
+    """Copies (.., d, n) of a sequence in which entries have the numbers `at`, one array (..) for each, broadcast."""
+    x = np.broadcast_to(base, (*np.broadcast_shapes(*(np.shape(along) for along in at)), *base.shape)).copy()
+    for (row, token), along in zip(entries, at, strict=True):
+        x[..., row, token] = along
+    return x
+
+
 def curve(subject: Subject, moves: Entry = (0, 0), base: FloatArray | None = None) -> Curve:
     """Target and network along one entry, shown at the output entry that changes most."""
     base = subject.example() if base is None else base
-    row, token = moves
-    count = min(CURVE_POINTS, subject.affordable())
-    at = _between(subject, row, count)
-    x = np.repeat(base[None], count, axis=0)
-    x[:, row, token] = at
-    target, network, shows = _outputs(subject, x)
-    return Curve(moves, shows, base, at, target, network, cell_edges(subject, row))
+    at = between(subject, moves[0], min(CURVE_POINTS, subject.affordable()))
+    target, network, shows = _outputs(subject, moved(base, [moves], [at]))
+    return Curve(moves, shows, base, at, target, network, cell_edges(subject, moves[0]))
 
 
 def surface(subject: Subject, moves: tuple[Entry, Entry] = ((0, 0), (0, 1)), base: FloatArray | None = None) -> Surface:
     """Target and network over two entries, shown at the output entry that changes most."""
     base = subject.example() if base is None else base
     points = _points_per_axis(subject)
-    at = (_between(subject, moves[0][0], points), _between(subject, moves[1][0], points))
-    second, first = np.meshgrid(at[1], at[0], indexing="ij")
-    x = np.repeat(base[None], points**2, axis=0)
-    for (row, token), along in zip(moves, (first, second), strict=True):
-        x[:, row, token] = along.ravel()
-    target, network, shows = _outputs(subject, x)
+    at = (between(subject, moves[0][0], points), between(subject, moves[1][0], points))
+    target, network, shows = _outputs(subject, moved(base, moves, [at[0], at[1][:, None]]))
     edges = (cell_edges(subject, moves[0][0]), cell_edges(subject, moves[1][0]))
     extent = (edges[0][0], edges[0][-1], edges[1][0], edges[1][-1])
-    square = (points, points)
-    shaped = None if target is None else target.reshape(square)
-    return Surface(moves, shows, base, at, extent, shaped, network.reshape(square), edges)
+    return Surface(moves, shows, base, at, extent, target, network, edges)
 
 
 def quantised(subject: Subject, moves: tuple[Entry, Entry] = ((0, 0), (0, 1)), count: int = ARROWS) -> Quantised:
@@ -117,37 +120,12 @@ def _corners(
 ) -> FloatArray:
     """The lower corners, in the box, of the cells that the quantiser's layers find for points of a plane."""
     grid = _grid(subject)
-    x = np.repeat(subject.example()[None], len(points), axis=0)
-    for (row, token), along in zip(moves, points.T, strict=True):
-        x[:, row, token] = along
-    state = after(subject, x, "quantise")
-    found = []
-    for (row, token), corners in zip(moves, edges, strict=True):
-        if isinstance(subject.network, WideNetwork):  # its id channel holds all rows, as digits
-            cell = np.round(state[:, subject.token_dim, token]) // grid.id_vector[row]
-        else:
-            cell = state[:, row, token]
-        cell = np.round(cell) % grid.cells_per_axis  # with positions token j lies j boxes further
-        found.append(corners[cell.astype(np.int64)])
-    return np.stack(found, axis=1)
-
-
-def measured_distance(subject: Subject) -> Distance | None:
-    """d_p of target and network, sampled with as many sequences as the size of the network allows."""
-    f, p = subject.target, subject.certificate.norm_order
-    if f is None or p is None or subject.grid is None:
-        return None
-    samples = max(REPEATS, min(DISTANCE_SAMPLES, subject.affordable()))
-    return distance(
-        f, subject.network, token_dim=f.token_dim, seq_len=f.seq_len, norm_order=p, support=f.support,
-        samples=1 << (samples.bit_length() - 1), cells_per_axis=subject.grid.cells_per_axis,
-    )  # fmt: skip
-
-
-def _between(subject: Subject, row: int, count: int) -> FloatArray:
-    """The midpoints of `count` equal parts of a row's range: they lie on no cell edge's ramp."""
-    low, high = subject.support[0][row], subject.support[1][row]
-    return np.asarray(low + (np.arange(count) + 0.5) / count * (high - low))
+    state = after(subject, moved(subject.example(), moves, points.T), QUANTISE)
+    ids = np.round(column_ids(subject, state)).astype(np.int64)
+    if subject.positional:  # token j lies j boxes further, in every row
+        ids -= np.arange(grid.seq_len) * grid.cells_per_axis * sum(grid.id_vector)
+    cells = grid.columns(ids)  # (points, n, d)
+    return np.stack([edge[cells[:, token, row]] for (row, token), edge in zip(moves, edges, strict=True)], axis=1)
 
 
 def _points_per_axis(subject: Subject) -> int:
@@ -158,14 +136,14 @@ def _points_per_axis(subject: Subject) -> int:
 
 
 def _outputs(subject: Subject, x: FloatArray) -> tuple[FloatArray | None, FloatArray, Entry]:
-    """Target and network at the output entry (row, token) that changes most over the sequences `x`."""
+    """Target and network at the output entry (row, token) that changes most over the sequences `x` (.., d, n)."""
     network = subject.network(x)
     target = None if subject.target is None else subject.target(x)
     judged = network if target is None else target
-    spread = judged.std(axis=0)
-    row, token = divmod(int(np.argmax(spread > 0.999 * spread.max())), x.shape[2])  # the first of equals
-    picked = None if target is None else target[:, row, token]
-    return picked, network[:, row, token], (row, token)
+    spread = judged.reshape(-1, *x.shape[-2:]).std(axis=0)
+    row, token = divmod(int(np.argmax(spread > 0.999 * spread.max())), x.shape[-1])  # the first of equals
+    picked = None if target is None else target[..., row, token]
+    return picked, network[..., row, token], (row, token)
 
 
 def _grid(subject: Subject) -> Grid:

@@ -10,9 +10,6 @@ from collections.abc import Iterator
 from provenformer.base.arrays import FloatArray
 from provenformer.look.subject import Subject
 from provenformer.networks.base import State
-from provenformer.networks.stages import CONTEXT, INPUT
-
-__all__ = ["CONTEXT", "INPUT", "State", "after", "column_ids", "from_stage", "states"]
 
 
 def states(subject: Subject, x: FloatArray, every_attention_layer: bool = False) -> Iterator[State]:
@@ -21,13 +18,8 @@ def states(subject: Subject, x: FloatArray, every_attention_layer: bool = False)
 
 
 def after(subject: Subject, x: FloatArray, stage: str) -> FloatArray:
-    """The state (batch, d or D, n) after the last layer of a stage."""
+    """The state (batch, rows, n) after the last layer of a stage."""
     return [state.values for state in states(subject, x) if state.stage == stage][-1]
-
-
-def from_stage(subject: Subject, stage: str, values: FloatArray) -> FloatArray:
-    """The output of the layers from the first of `stage` on, for states (batch, d or D, n)."""
-    return subject.network.continued(stage, values)
 
 
 def column_ids(subject: Subject, values: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""What a report is about: a network with its certificate, and its target, grid or data where there are any."""
+"""What is looked at: a network with its certificate, and its target, grid or data where there are any."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from provenformer.certificates.certificate import Certificate
 from provenformer.compiler.compile import Compiled
 from provenformer.compiler.memorize import Memorized
 from provenformer.constructions import registry
+from provenformer.constructions.base import Construction, Naming
 from provenformer.constructions.plan import Plan
 from provenformer.functions.grid import ContextKind, Grid
 from provenformer.functions.targets import Target
 from provenformer.networks.base import FloatNetwork
-from provenformer.networks.wide import WideNetwork
 from provenformer.storage import Saved, load
 
 GOLDEN = (5**0.5 - 1) / 2  # multiples of it are spread evenly over the unit interval
@@ -95,13 +95,25 @@ class Subject:
     def positional(self) -> bool:
         return self.network.positions is not None
 
+    @property
+    def how(self) -> Construction:
+        """The construction itself."""
+        return registry.get(self.construction)
+
     @cached_property
     def plan(self) -> Plan | None:
         """The plan of a network on a grid, with four hidden units per layer."""
-        g = self.grid
-        if g is None:
-            return None
-        return registry.get(self.construction).plan(g, self.positional)
+        return None if self.grid is None else self.how.plan(self.grid, self.positional)
+
+    @property
+    def loses_cubes(self) -> bool:
+        """Whether the network is 0 where two tokens share a cell."""
+        return self.plan is not None and self.plan.lost_share > 0
+
+    @cached_property
+    def naming(self) -> Naming | None:
+        """How the contexts of a grid get their ids."""
+        return None if self.grid is None else self.how.naming(self.grid, self.positional)
 
     @property
     def id_direction(self) -> FloatArray:
@@ -111,14 +123,9 @@ class Subject:
         return np.array(self.grid.id_vector, dtype=np.float64)
 
     @property
-    def id_channel(self) -> int:
-        """A row of the state to which adding 1 adds 1 to the id."""
-        return self.network.id_channel
-
-    @property
     def context_kind(self) -> ContextKind:
         """What the network tells apart: sets, multisets or sequences of tokens."""
-        return registry.get(self.construction).contexts(self.positional)
+        return self.how.contexts(self.positional)
 
     def in_box(self, unit: FloatArray) -> FloatArray:
         """Points (..., d, n) of the unit cube in the box's coordinates."""
@@ -144,6 +151,6 @@ class Subject:
     def affordable(self, work: int = 1 << 33) -> int:
         """How many sequences can be run in about a second: `work` counts layers x tokens, which the engine mostly skips."""
         units = self.network.layers
-        if isinstance(self.network, WideNetwork):
-            units = 32 * sum(self.network.hidden_units.values())  # hidden units; none of them can be skipped
+        if self.how.has_channels:
+            units = 32 * sum(self.network.hidden_units.values())  # of which none can be skipped
         return max(16, work // (units * self.seq_len * self.token_dim**2))
