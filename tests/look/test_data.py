@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from report_cases import KINDS, made
+from look_cases import KINDS, made
 
 import provenformer as pf
 from provenformer.constructions.lemmas import contextual_map_ids
 from provenformer.constructions.paper.context import Sweep
-from provenformer.report.bumps import bumps
-from provenformer.report.context_ids import REPEATED, id_table, leaps, path
-from provenformer.report.sizes import HIDDEN_UNITS, variants
-from provenformer.report.states import states
-from provenformer.report.subject import Subject
-from provenformer.report.surfaces import curve, measured_distance, quantised, surface
+from provenformer.look.bumps import bumps
+from provenformer.look.context_ids import REPEATED, id_table, leaps, path
+from provenformer.look.measured import measured_distance
+from provenformer.look.sizes import HIDDEN_UNITS, stage_sizes, variants
+from provenformer.look.slices import between, curve, moved, quantised, surface
+from provenformer.look.states import states
+from provenformer.look.subject import Subject
 
 WITH_GRID = [kind for kind in KINDS if kind != "data"]
 WITH_VALUES = [kind for kind in KINDS if kind != "nothing distinct"]
@@ -72,6 +73,7 @@ def test_ids_after_the_shifts_are_those_of_the_lemma() -> None:
 def test_a_token_leaps_when_the_window_is_at_its_id() -> None:
     s = subject("paper")
     found = leaps(s, s.example())
+    assert found is not None
     for token in range(s.seq_len):
         (shifted,) = np.flatnonzero(np.diff(found.ids[:-1, token]))
         assert found.windows[shifted] == found.ids[0, token]
@@ -122,6 +124,97 @@ def test_contributions_add_up_to_the_bound(kind: str) -> None:
     assert sum(certificate.contributions().values()) == pytest.approx(certificate.bound, rel=1e-12)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_a_sweep_leaps(kind: str) -> None:
+    found = leaps(subject(kind), subject(kind).example())
+    assert (found is not None) == (kind in ("paper", "positional paper", "nothing distinct"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layer_states_are_one_per_layer_and_end_with_the_output(kind: str) -> None:
+    s = subject(kind)
+    x = s.example()[None]
+    found = list(s.network.layer_states(x))
+    assert np.array_equal(found[-1].values[:, -s.token_dim :], s.network(x))
+    assert found[-1].layers == s.network.layers
+    if not s.how.has_channels:
+        assert [state.layers for state in found] == list(range(s.network.layers + 1))
+        ends = {state.layers: state.values for state in states(s, x, every_attention_layer=True)}
+        assert all(np.array_equal(found[layers].values, values) for layers, values in ends.items())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sizes_per_stage_count_what_they_say(kind: str) -> None:
+    s, found = subject(kind), stage_sizes(subject(kind))
+    if kind.startswith("wide"):
+        assert found.unit == "hidden units"
+        assert s.plan is not None
+        assert tuple(found.stages.values()) == s.plan.hidden_units
+    else:
+        assert found.unit == "layers"
+        assert sum(found.stages.values()) == s.network.layers
+        assert s.plan is None or kind == "merged" or found.stages == s.plan.stages
+
+
+@pytest.mark.parametrize("kind", [kind for kind in WITH_GRID if not kind.startswith("wide")])
+def test_a_naming_tells_of_the_layers_that_are_there(kind: str) -> None:
+    """One sentence per attention layer, one window per layer of a sweep, one renaming per recoding layer, with its ids."""
+    s = subject(kind)
+    c = made(kind)
+    assert isinstance(c, pf.Compiled)
+    assert s.naming is not None
+    runs = s.how.in_cells(c.piecewise).runs
+    attention = [run for run in runs if run.attends]
+    assert len(s.naming.attention_in_words()) == sum(map(len, attention))
+    if s.naming.windows:
+        assert [-float(b) for b in attention[0].b_Q.to_float()[:, 0]] == [window - 0.5 for window in s.naming.windows]
+    recoding = [run for run in runs if run.stage == "recode"]
+    assert len(s.naming.renamings) == sum(map(len, recoding))
+    for run in recoding:
+        assert [id_ for id_, _ in s.naming.renamings] == [-float(b) for b in run.b_1.to_float()]
+        first_rows = [id_ if s.token_dim == 1 else id_ % s.grid.cells_per_axis for id_, _ in s.naming.renamings]
+        renamed = first_rows + run.W_2.to_float()[:, 0]
+        assert renamed.tolist() == [name for _, name in s.naming.renamings]
+
+
+@pytest.mark.parametrize("kind", ["sum", "paper", "wide", "wide rows", "positional paper", "merged"])
+def test_the_channels_of_a_network_hold_what_they_are_called(kind: str) -> None:
+    s = subject(kind)
+    x = s.example()[None]
+    for state in states(s, x):
+        named = s.network.channels(state.stage)
+        assert bool(named) == (s.how.has_channels and state.stage != "input")
+        for name, rows in named.items():
+            held = state.values[:, rows]
+            if name == "id":
+                assert np.array_equal(held[:, 0], s.network.ids(state.values, s.id_direction))
+            if name == "sum of codes":
+                code = state.values[:, s.token_dim + 1]
+                assert np.allclose(held[:, 0], code.sum(axis=1, keepdims=True))
+            if name == "output":
+                assert np.array_equal(held, s.network(x))
+
+
+def test_moved_entries_have_their_numbers_and_the_others_stay() -> None:
+    s = subject("rows")
+    base, at = s.example(), between(s, 0, 5)
+    x = moved(base, [(0, 1), (1, 0)], [at, np.array([[0.25], [0.75]])])
+    assert x.shape == (2, 5, *base.shape)
+    assert (x[:, :, 0, 1] == at).all()
+    assert (x[:, :, 1, 0] == [[0.25], [0.75]]).all()
+    assert (x[:, :, 0, 0] == base[0, 0]).all()
+    assert (x[:, :, 1, 1] == base[1, 1]).all()
+
+
+@pytest.mark.parametrize("kind", ["rows", "wide rows"])
+def test_every_row_is_quantised_to_the_corner_of_its_cell(kind: str) -> None:
+    """With positions a token's rows lie further out, also the second, whose digits are not the lowest of the id."""
+    found = quantised(subject(kind), moves=((1, 0), (1, 1)))
+    for axis, edges in enumerate(found.edges):
+        cell = np.searchsorted(edges, found.before[:, axis], side="right") - 1
+        assert np.array_equal(found.corners[:, axis], edges[cell])
+
+
 @pytest.mark.parametrize("kind", ["sum", "wide", "merged", "positional"])
 def test_other_shapes_are_what_compile_makes(kind: str) -> None:
     c = made(kind)
@@ -140,7 +233,7 @@ def test_other_shapes_are_what_compile_makes(kind: str) -> None:
 
 def test_shapes_too_large_to_build_are_planned_rightly(monkeypatch: pytest.MonkeyPatch) -> None:
     built = variants(subject("sum"))
-    monkeypatch.setattr("provenformer.report.sizes.LAYERS_TO_CERTIFY", 0)
+    monkeypatch.setattr("provenformer.look.sizes.LAYERS_TO_CERTIFY", 0)
     planned = variants(subject("sum"))
     assert [(r.hidden_units, r.blocks, r.parameters) for r in planned] == [
         (r.hidden_units, r.blocks, r.parameters) for r in built
