@@ -33,6 +33,12 @@ test: lint types
 coverage: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov=provenformer --cov-report=term:skip-covered
 
+# Random functions and forgeries for MINUTES; findings are kept in tests/fuzz/found and tested from then on.
+.PHONY: fuzz
+MINUTES ?= 60
+fuzz: env-dev
+	PYTHONPATH=tests/support $(BIN)/python -m fuzz --minutes $(MINUTES)
+
 # The explorer in a real browser; installs Debian's chromium when it is missing.
 .PHONY: test-browser
 test-browser: env-dev
