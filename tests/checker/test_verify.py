@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import provenformer as pf
+from provenformer.bounds.integrals import Kind
 from provenformer.checker import points, walk
 from provenformer.checker import verify as verification
 from provenformer.networks.thin import ReluRun
@@ -72,7 +73,7 @@ def test_a_hundred_thousand_layers(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("kind", ["rigorous", "lipschitz", "statistical"])
 def test_honest_networks_of_every_kind(
-    construction: str, name: str, d: int, n: int, cells: int, kind: str, tmp_path: Path
+    construction: str, name: str, d: int, n: int, cells: int, kind: Kind, tmp_path: Path
 ) -> None:
     c = pf.compile(pf.targets.get(name, d, n), cells_per_axis=cells, construction=construction, kind=kind)
     c.save(tmp_path / "net")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ import provenformer as pf
 from provenformer.report.subject import Subject
 
 
-def keep_positive(x: np.ndarray) -> np.ndarray:
+def keep_positive(x: Any) -> Any:
     return np.maximum(x - np.mean(x, axis=-1, keepdims=True), 0.0)
 
 
