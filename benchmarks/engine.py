@@ -42,7 +42,7 @@ def wall(run: Callable[[], Any]) -> float:
 
 
 @njit(parallel=True)
-def stream(parts):  # type: ignore[no-untyped-def]
+def stream(parts: np.ndarray) -> np.ndarray:
     total = np.zeros(len(parts))
     for thread in prange(len(parts)):
         s = 0.0

@@ -1,6 +1,7 @@
 """verify on honest networks: it holds, it is linear in the number of layers, and it says what it found."""
 
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +19,12 @@ def work(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many numbers verify's steps on points and contexts were given, in total; and how often they were called."""
     seen = {"numbers": 0, "calls": 0}
 
-    def counted(function: object) -> object:
+    def counted(function: Callable[..., object]) -> Callable[..., object]:
         def wrapper(*args: object) -> object:
             seen["calls"] += 1
             seen["numbers"] += sum(a.size for a in args if isinstance(a, np.ndarray))
             seen["numbers"] += sum(int(np.size(v)) for a in args if isinstance(a, ReluRun) for v in (a.W_2, a.b_1))
-            return function(*args)  # type: ignore[operator]
+            return function(*args)
 
         return wrapper
 

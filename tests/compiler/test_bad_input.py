@@ -82,7 +82,7 @@ CASES: list[tuple[str, Callable[[], Any], list[str]]] = [
     ("lipschitz", lambda: pf.Target(identity, 1, 2, lipschitz=-1.0), ["lipschitz=-1.0", ">= 0", "leave it out"]),
     ("X shape", lambda: Case(1, 2, 2).build().modified(np.zeros((2, 1))), ["(2, 1)", "(1, 2)", "one token in each"]),
     ("X axes", lambda: Case(1, 2, 2).build().piecewise(np.zeros(2)), ["(2,)", "(1, 2)", "one token in each"]),
-    ("X nan", lambda: Case(1, 2, 2).build().modified(np.array([[np.nan, 0.0]])), ["not finite", "real numbers"]),
+    ("X nan", lambda: Case(1, 2, 2).build().modified([[np.nan, 0.0]]), ["not finite", "real numbers"]),  # type: ignore[arg-type]
     ("X text", lambda: Case(1, 2, 2).build().modified([["a", "b"]]), ["not an array of numbers", "(..., d, n)"]),  # type: ignore[arg-type]
     ("X ragged", lambda: Case(1, 2, 2).build().modified([[0.0], [1.0, 2.0]]), ["not an array of numbers", "d, n)"]),  # type: ignore[arg-type]
     ("X of target", lambda: pf.targets.get("sort")(np.zeros((3, 1))), ["(3, 1)", "(1, 3)"]),
