@@ -137,12 +137,13 @@ def box_volume(target: Target) -> float:
 def edge_rounding(target: Target, cells_per_axis: int, seq_len: int) -> float:
     """How far (in cells) float64 may move a coordinate on its way to cell units: positions, shift and scaling.
 
-    Five rounded operations on numbers no larger than `size`; 32 units of rounding cover them.
+    x + E, then x + (s - 1) ReLU(x - low) - low with s = N / width: rounded operations on numbers up to 2 (ends + 1) (1 + s),
+    of which 32 units of rounding take care; 64 leave verify, which counts the same in another way, room for its own.
     """
     width = target.high - target.low
-    ends = np.maximum(np.abs(target.low), np.abs(target.high)) + seq_len * width
+    ends = np.abs(target.low) + np.abs(target.high) + seq_len * width
     size = float(((ends + 1) * (1 + cells_per_axis / width)).max())
-    return 32 * ROUND * (size + seq_len * cells_per_axis)
+    return 64 * ROUND * (size + seq_len * cells_per_axis)
 
 
 def ramp_cost(
