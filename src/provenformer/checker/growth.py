@@ -76,7 +76,8 @@ def _relu(run: ReluRun) -> Growth:
 
 def _rounding(run: ReluRun) -> float:
     """Of a layer relative to all that enters its sums, in any order: d products and sums to read, r to write, and some more."""
-    return (run.W_1.shape[1] + run.W_1.shape[2] + 8) * _U
+    _, units, rows = run.W_1.shape
+    return float((units + rows + 8) * _U)
 
 
 def _cap(run: ReluRun, top: float, low: float) -> float:
@@ -112,7 +113,7 @@ def _steps_down(run: ReluRun, top: float) -> Growth | None:
     direction, b_1 = run.W_1[:1, :1], run.b_1
     falling_off = not run.W_2[:, :, 2:].any() and not run.b_2.any() and run.W_1.shape[1] == 4
     # All units: one that writes nothing must not read itself beyond float64 either.
-    if not falling_off or (run.W_1 != direction).any() or (run.W_2[:, :, 1] != -run.W_2[:, :, 0]).any():
+    if not falling_off or (direction != run.W_1).any() or (run.W_2[:, :, 1] != -run.W_2[:, :, 0]).any():
         return None
     ramp = b_1[:, 0] - b_1[:, 1]
     heights = run.W_2[:, :, 0] * ramp[:, None]  # (layers, d)

@@ -17,7 +17,7 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
 from provenformer.checker.coordinates import rounding_of
-from provenformer.checker.points import TINY, U, feed_points
+from provenformer.checker.points import TINY, feed_points
 from provenformer.checker.walk import Walk
 from provenformer.networks.thin import ReluRun, SoftmaxRun
 

@@ -60,7 +60,10 @@ def wide_table(network: WideNetwork, target: Target, grid: Grid, ramp: float, do
     error = float(found.radius[:, -d:].max(initial=0.0))
     low, high = found.low[-d:], found.high[-d:]
     share = ramp + 2 * slack_in_cells(target, grid)
-    return OutputTable(contexts, values, error, low, high, share)
+    flat = values.reshape(-1, d)
+    clip = (flat.min(axis=0, initial=0.0), flat.max(axis=0, initial=0.0))
+    # The weights are rounded differences of the values that were meant, the sums of them here are rounded: twice the drift.
+    return OutputTable(contexts, values, error, low, high, share, clip, 2 * error)
 
 
 def follow(network: WideNetwork, target: Target, grid: Grid, ramp: float, contexts: IntArray) -> Known:

@@ -97,7 +97,7 @@ def token_codes(grid: Grid, positional: bool) -> TokenCodes:
 
 
 def far_below(grid: Grid, codes: TokenCodes, target: Target) -> int:
-    """Where a coordinate outside is sent. Left of the box `rescale` has slope 1: a ramp of a cell is N / width times as long there.
+    """Where a coordinate outside is sent. Left of the box `rescale` has slope 1: a ramp is N / width times as long there.
 
     A claim over the whole space counts ramps of a cell all around the box, so for one the height makes up for that slope.
     """
