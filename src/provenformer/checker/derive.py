@@ -38,7 +38,9 @@ class Derived:
     """d_p(f, g) <= bound, and what it is made of."""
 
     bound: float
-    table: float  # f against what the network gives on good inputs: over cubes that it keeps, and over those that it loses
+    table: (
+        float  # f against what the network gives on good inputs: over cubes that it keeps, and over those that it loses
+    )
     kept: float
     lost: float
     rounding: float
@@ -61,18 +63,20 @@ def output_table(network: FloatNetwork, target: Target, grid: Grid, ramp: float,
 
 def derive(network: FloatNetwork, target: Target, grid: Grid, claim: Certificate) -> Derived:
     """The bound for these weights, in the norm, over the domain, of the kind and with the ramp that are claimed."""
-    positional = network.positions is not None
-    if target.equivariant == positional:
+    if target.equivariant == (network.positions is not None):
         raise Rejected("positions are given exactly when the target is not equivariant")
-    ramp, p = float(claim.ramp), float(claim.norm_order or 0.0)
-    kind = next((k for k in KINDS if k == claim.kind), None)
-    if not (0 < ramp < 0.5 and 1 <= p <= NORM_LIMIT) or kind is None:
+    if not (0 < claim.ramp < 0.5 and 1 <= (claim.norm_order or 0) <= NORM_LIMIT and claim.kind in KINDS):
         raise Rejected("the certificate's ramp, norm or kind is outside its range")
-    found = output_table(network, target, grid, ramp, claim.domain)
+    return against(target, grid, claim, output_table(network, target, grid, float(claim.ramp), claim.domain))
+
+
+def against(target: Target, grid: Grid, claim: Certificate, found: OutputTable) -> Derived:
+    """The bound for a table that was read off the weights."""
+    p, kind = float(claim.norm_order or 1), next(k for k in KINDS if k == claim.kind)
     lost = _lost_cubes(claim, found)
     parts = []
     for part in (~lost, lost):
-        cells = Cells.of(grid, found.contexts[part], found.values[part], positional, is_built_in(target))
+        cells = Cells.of(grid, found.contexts[part], found.values[part], not target.equivariant, is_built_in(target))
         parts.append(bound_integral(target, cells, p, kind))
         if not np.isfinite(parts[-1].upper):
             raise Rejected("the target has no finite bound on a cube")
