@@ -10,7 +10,8 @@ It shares no code with the construction. It knows only what a layer of the class
    later start. Then each token is hit exactly once and one binary search finds where: linear in the number of layers.
 3. Contexts. Attention must be uniform, or decided so clearly that the other columns weigh less than the smallest float64.
 4. The outputs form a table, context -> value, whatever the weights were meant to be. The distance between the target and
-   this table is bounded as in docs/certificates.md, with ramps bounded by the final clip.
+   this table is bounded as in docs/certificates.md, with ramps bounded by the final clip (derive.py).
+5. What the certificate says beside its bound (its terms, its clip, its cells) must follow as well.
 
 Float64 rounding is carried along as a radius around every number; sums of short dyadic numbers are recognised as exact.
 So an altered weight either breaks one of the rules above, and the layer is named, or changes the table, and the bound
@@ -19,30 +20,16 @@ that comes out is true of the altered network.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from provenformer.base.errors import ProvenformerError, Rejected
-from provenformer.bounds.integrals import KINDS, NORM_LIMIT, Cells, IntegralBound, Kind, bound_integral, p_sum
-from provenformer.checker.table import OutputTable
-from provenformer.checker.thin import thin_table
-from provenformer.checker.wide import wide_table
+from provenformer.checker.derive import Derived, derive, false_statement
 from provenformer.functions.grid import Grid
-from provenformer.functions.targets import Target, is_built_in
-from provenformer.networks.base import FloatNetwork
-from provenformer.networks.thin import Network
-from provenformer.networks.wide import WideNetwork
+from provenformer.functions.targets import Target
 from provenformer.storage import Saved, load
-
-# How each kind of network is walked through.
-WALKS: dict[type[FloatNetwork], Callable[[Any, Target, Grid, float, str], OutputTable]] = {
-    Network: thin_table,
-    WideNetwork: wide_table,
-}
 
 
 @dataclass(frozen=True)
@@ -68,21 +55,20 @@ def verify(path: str | Path, target: Target | None = None) -> Report:
     claimed = float(saved.certificate.bound)
     try:
         if saved.certificate.domain == "data":
-            terms = {"data": _error_on_data(saved)}
-            derived = terms["data"]
+            derived = _error_on_data(saved)
+            terms, false = {"data": derived}, None
         else:
-            derived, terms = _derive(saved, target or saved.target)
+            found = _derive(saved, target or saved.target)
+            derived, terms = found.bound, found.terms
+            false = false_statement(saved.certificate, found, saved.manifest["cells_per_axis"])
     except Rejected as verdict:
         return Report(False, claimed, None, str(verdict), {})
     if not derived <= claimed * (1 + 1e-9):
         reason = f"the weights give {derived:.6g}, more than the claimed bound {claimed:.6g}"
         return Report(False, claimed, derived, reason, terms)
+    if false:
+        return Report(False, claimed, derived, false, terms)
     return Report(True, claimed, derived, f"the bound {claimed:.6g} holds for these weights", terms)
-
-
-def executed_rounding(network: FloatNetwork, target: Target, grid: Grid, ramp: float) -> float:
-    """How far float64, summing in any order, may be from the network's table: entry-wise, on good inputs of the box."""
-    return WALKS[type(network)](network, target, grid, ramp, "box").radius
 
 
 def _error_on_data(saved: Saved) -> float:
@@ -96,31 +82,12 @@ def _error_on_data(saved: Saved) -> float:
     return float(np.abs(got - outputs).max(initial=0.0))
 
 
-def _derive(saved: Saved, target: Target | None) -> tuple[float, dict[str, float]]:
-    network, claim = saved.network, saved.certificate
+def _derive(saved: Saved, target: Target | None) -> Derived:
     if target is None:
         raise ProvenformerError("the target of this network has no import path; pass it: verify(path, target=...).")
     target.require_pointwise()
     target.require_equivariance()
-    grid = _grid(saved, target)
-    positional = network.positions is not None
-    if target.equivariant == positional:
-        raise Rejected("positions are given exactly when the target is not equivariant")
-    ramp, p, kind = float(claim.ramp), float(claim.norm_order or 0.0), claim.kind
-    if not (0 < ramp < 0.5 and 1 <= p <= NORM_LIMIT and kind in KINDS):
-        raise Rejected("the certificate's ramp, norm or kind is outside its range")
-    found = WALKS[type(network)](network, target, grid, ramp, claim.domain)
-    if not np.isfinite(found.values).all() or not np.isfinite(found.radius):
-        raise Rejected("the network gives a value that is not finite")
-    cells = Cells.of(grid, found.contexts, found.values, positional, is_built_in(target))
-    integral = bound_integral(target, cells, p, _claimed_kind(kind))
-    if not np.isfinite(integral.upper):
-        raise Rejected("the target has no finite bound on a cube")
-    return _combine(target, grid, p, integral, found, claim.domain)
-
-
-def _claimed_kind(kind: str) -> Kind:
-    return next(k for k in KINDS if k == kind)
+    return derive(saved.network, target, _grid(saved, target), saved.certificate)
 
 
 def _grid(saved: Saved, target: Target) -> Grid:
@@ -128,24 +95,3 @@ def _grid(saved: Saved, target: Target) -> Grid:
     if (target.token_dim, target.seq_len) != (saved.network.token_dim, saved.network.seq_len):
         raise Rejected("the target's token_dim and seq_len are not those of the network")
     return Grid(target.token_dim, target.seq_len, cells)  # type: ignore[arg-type]
-
-
-def _combine(
-    target: Target, grid: Grid, p: float, integral: IntegralBound, found: OutputTable, domain: str
-) -> tuple[float, dict[str, float]]:
-    """Good inputs: table and rounding. Inputs on a ramp: at most the clip range (doubled, see certify.py) against f."""
-    volume = float(np.prod(target.high - target.low) ** grid.seq_len)
-    axes = grid.token_dim * grid.seq_len
-    low, high = np.minimum(integral.low, 0.0), np.maximum(integral.high, 0.0)
-    worst = np.maximum(high - 2 * found.low, 2 * found.high - low)
-    measure = axes * found.ramp_share
-    if domain == "space":
-        if not target.vanishes_outside:
-            raise Rejected("the claim is about the whole space, but the target does not vanish outside its box")
-        measure += (1 + 2 * found.ramp_share / grid.cells_per_axis) ** axes - 1
-    elif domain != "box":
-        raise Rejected(f"the certificate's domain '{domain}' is unknown")
-    ramps = float((volume * measure * grid.seq_len) ** (1 / p) * p_sum(worst, p))
-    table, rounding = integral.upper ** (1 / p), found.radius * (axes * volume) ** (1 / p)
-    bound = p_sum((table + rounding, ramps), p)
-    return float(bound), {"table": float(table), "rounding": float(rounding), "ramps": ramps}
