@@ -19,6 +19,7 @@ that comes out is true of the altered network.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,18 +27,22 @@ from typing import Any
 
 import numpy as np
 
-from provenformer.base.errors import ProvenformerError, Rejected
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import BadFolder, ProvenformerError, Rejected, one_line
 from provenformer.bounds.integrals import KINDS, NORM_LIMIT, Cells, IntegralBound, Kind, bound_integral, p_sum
+from provenformer.certificates.claim import BUILT_IN, YOURS, Claim, claim_about, claim_about_pairs
 from provenformer.checker.table import OutputTable
 from provenformer.checker.thin import thin_table
 from provenformer.checker.wide import wide_table
-from provenformer.functions.grid import Grid
+from provenformer.functions.grid import ContextKind, Grid
 from provenformer.functions.targets import Target, is_built_in
 from provenformer.networks.base import FloatNetwork
 from provenformer.networks.thin import Network
 from provenformer.networks.wide import WideNetwork
-from provenformer.storage import Saved, load
+from provenformer.storage import Saved, load, source_digest
 
+CONTEXT_LIMIT = 1 << 27
+MOST_BITS = 64  # of the number of tokens on the grid: more cannot be counted through anyway
 # How each kind of network is walked through.
 WALKS: dict[type[FloatNetwork], Callable[[Any, Target, Grid, float, str], OutputTable]] = {
     Network: thin_table,
@@ -54,30 +59,107 @@ class Report:
     derived: float | None  # the bound re-derived from the weights; None when a rule was broken
     reason: str
     terms: dict[str, float]
+    claim: Claim  # what was checked, in full: of which function and whose, where, in which norm
 
     def __bool__(self) -> bool:
         return self.ok
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and strings."""
+        return {**vars(self), "claim": self.claim.to_json()}
 
-def verify(path: str | Path, target: Target | None = None) -> Report:
+
+def verify(path: str | Path, target: Target | None = None, *, trust_target: bool = False) -> Report:
     """Check a saved folder. Hashes are not trusted: the bound is derived again from the weights.
 
-    `target` is needed when the folder was made from a function without an import path.
+    `target` is the function that the claim is checked against. Without one it is the built-in function that the folder names.
+    Any other function that it names is imported, and so run, only with `trust_target=True`. The report says whose it was.
+    Raises ProvenformerError when the folder is malformed, or when there is no target to check against.
     """
+    if target is not None and not isinstance(target, Target):
+        raise ProvenformerError(
+            f"target={target!r:.60} is not a Target; wrap your function: provenformer.Target(fn, d, n)."
+        )
     saved = load(path, check_hashes=False)
-    claimed = float(saved.certificate.bound)
     try:
-        if saved.certificate.domain == "data":
-            terms = {"data": _error_on_data(saved)}
-            derived = terms["data"]
-        else:
-            derived, terms = _derive(saved, target or saved.target)
+        return (
+            _on_data(saved, target) if saved.certificate.domain == "data" else _on_function(saved, target, trust_target)
+        )
+    except (MemoryError, OverflowError, ArithmeticError) as error:
+        reason = one_line(f"{type(error).__name__}: {error}")[:200]
+        raise BadFolder(f"{path} cannot be checked ({reason}): its sizes are beyond this machine.") from error
+
+
+def _on_function(saved: Saved, given: Target | None, trust_target: bool) -> Report:
+    """The claim is about a function: walk through the weights."""
+    target, claim = _target(saved, given, trust_target)
+    try:
+        derived, terms = _derive(saved, target)
     except Rejected as verdict:
-        return Report(False, claimed, None, str(verdict), {})
-    if not derived <= claimed * (1 + 1e-9):
-        reason = f"the weights give {derived:.6g}, more than the claimed bound {claimed:.6g}"
-        return Report(False, claimed, derived, reason, terms)
-    return Report(True, claimed, derived, f"the bound {claimed:.6g} holds for these weights", terms)
+        return Report(False, claim.bound, None, str(verdict), {}, claim)
+    return _compared(claim, derived, terms)
+
+
+def _on_data(saved: Saved, given: Target | None) -> Report:
+    """The claim is about stored pairs: run the network on them."""
+    if given is not None or saved.manifest["target"]["source"] != "data":
+        raise ProvenformerError(
+            "this certificate is about stored pairs of sequences only, not about a function; verify it without a target, "
+            "or compile the function."
+            if given is not None
+            else "the certificate is about stored pairs, but the manifest names a function: they do not belong together."
+        )
+    inputs, outputs = _pairs(saved)
+    claim = claim_about_pairs(saved.certificate, inputs, outputs, "stored in the folder")
+    if saved.certificate.details.get("pairs_sha256", claim.digest) != claim.digest:
+        return Report(False, claim.bound, None, "the stored pairs are not those that the certificate names", {}, claim)
+    got = saved.network(inputs)
+    if not np.isfinite(got).all():
+        return Report(False, claim.bound, None, "the network gives a value that is not finite on its data", {}, claim)
+    error = float(np.abs(got - outputs).max())
+    return _compared(claim, error, {"data": error})
+
+
+def _compared(claim: Claim, derived: float, terms: dict[str, float]) -> Report:
+    if not derived <= claim.bound * (1 + 1e-9):
+        reason = f"the weights give {derived:.6g}, more than the claimed bound {claim.bound:.6g}"
+        return Report(False, claim.bound, derived, reason, terms, claim)
+    where = f" on the {claim.pairs:,} stored pairs only" if claim.domain == "data" else " for these weights"
+    return Report(True, claim.bound, derived, f"the bound {claim.bound:.6g} holds{where}", terms, claim)
+
+
+def _target(saved: Saved, given: Target | None, trust_target: bool) -> tuple[Target, Claim]:
+    """The function to check against, and the claim about it: whose it is, and whether its source is the one recorded."""
+    spec = saved.manifest["target"]
+    if given is not None:
+        target, whose = given, YOURS
+    elif saved.target is not None:
+        target, whose = saved.target, BUILT_IN
+    elif trust_target and spec["source"] == "import":
+        target, whose = saved.import_target(), f"imported from {spec['import']}, which the folder names"
+    else:
+        remedy = ", or trust_target=True (--trust-target) if you trust the folder" if spec["source"] == "import" else ""
+        raise ProvenformerError(f"{saved.why_no_target}; name the target yourself: verify(path, target=...){remedy}.")
+    digest, recorded = source_digest(target), spec.get("source_sha256")
+    changed = digest is not None and recorded is not None and digest != recorded
+    notes = ("note:   the source of this function is not the one that the network was made from.",) if changed else ()
+    return target, claim_about(saved.certificate, target, whose, digest, notes)
+
+
+def _pairs(saved: Saved) -> tuple[FloatArray, FloatArray]:
+    inputs, outputs = saved.data.get("inputs"), saved.data.get("outputs")
+    shape = (saved.network.token_dim, saved.network.seq_len)
+    if (
+        inputs is None
+        or outputs is None
+        or inputs.shape != outputs.shape
+        or inputs.ndim != 3
+        or inputs.shape[1:] != shape
+    ):
+        raise BadFolder("the certificate is about a data set, but the folder has no inputs and outputs of its shape.")
+    if not len(inputs):
+        raise BadFolder("the certificate is about a data set without a single pair: it claims nothing.")
+    return inputs, outputs
 
 
 def executed_rounding(network: FloatNetwork, target: Target, grid: Grid, ramp: float) -> float:
@@ -85,23 +167,11 @@ def executed_rounding(network: FloatNetwork, target: Target, grid: Grid, ramp: f
     return WALKS[type(network)](network, target, grid, ramp, "box").radius
 
 
-def _error_on_data(saved: Saved) -> float:
-    """A memorised data set: the largest error over all pairs, by running the network."""
-    inputs, outputs = saved.data.get("inputs"), saved.data.get("outputs")
-    if inputs is None or outputs is None or inputs.shape != outputs.shape or inputs.ndim != 3:
-        raise Rejected("the certificate is about a data set, but the folder has no inputs and outputs of one shape")
-    got = saved.network(inputs)
-    if not np.isfinite(got).all():
-        raise Rejected("the network gives a value that is not finite on its data")
-    return float(np.abs(got - outputs).max(initial=0.0))
-
-
-def _derive(saved: Saved, target: Target | None) -> tuple[float, dict[str, float]]:
+def _derive(saved: Saved, target: Target) -> tuple[float, dict[str, float]]:
     network, claim = saved.network, saved.certificate
-    if target is None:
-        raise ProvenformerError("the target of this network has no import path; pass it: verify(path, target=...).")
     target.require_pointwise()
     target.require_equivariance()
+    target.require_vanishing()
     grid = _grid(saved, target)
     positional = network.positions is not None
     if target.equivariant == positional:
@@ -124,10 +194,19 @@ def _claimed_kind(kind: str) -> Kind:
 
 
 def _grid(saved: Saved, target: Target) -> Grid:
-    cells = saved.manifest.get("cells_per_axis")
+    """The grid that the folder names, if its contexts can be counted through."""
     if (target.token_dim, target.seq_len) != (saved.network.token_dim, saved.network.seq_len):
         raise Rejected("the target's token_dim and seq_len are not those of the network")
-    return Grid(target.token_dim, target.seq_len, cells)  # type: ignore[arg-type]
+    grid = saved.grid
+    if grid is None:
+        raise Rejected("the manifest names no grid")
+    kind: ContextKind = "multisets" if target.equivariant else "sequences"
+    many = grid.token_dim * math.log2(grid.cells_per_axis) > MOST_BITS or grid.count(kind) > CONTEXT_LIMIT
+    if many:
+        raise BadFolder(
+            f"cells_per_axis={grid.cells_per_axis:,} gives more than {CONTEXT_LIMIT:,} contexts, the most that are checked."
+        )
+    return grid
 
 
 def _combine(
