@@ -72,7 +72,7 @@ def test_a_full_disk_leaves_the_old_folder(
     before = everything_in(tmp_path / "net")
     with monkeypatch.context() as patch:
         patch.setattr(folders, step, raising(error))
-        with pytest.raises(pf.ProvenformerError, match="no space left on the disk|cannot be written") as refusal:
+        with pytest.raises(pf.ProvenformerError, match=r"no space left on the disk|cannot be written") as refusal:
             NEW.save(tmp_path / "net")
     assert "\n" not in str(refusal.value)
     assert everything_in(tmp_path / "net") == before

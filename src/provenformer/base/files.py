@@ -186,7 +186,7 @@ def _take_the_place(folder: Path, path: Path, may_replace: Callable[[Path], obje
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two folders in one step: what was there has the temporary name then, and goes with it. False where the system or the disk cannot."""
+    """Swap two folders in one step, so that the old one has the temporary name; False where system or disk cannot."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
     if rename is None:
         return False

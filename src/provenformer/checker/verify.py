@@ -30,6 +30,7 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import BadFolder, ProvenformerError, Rejected, one_line
 from provenformer.bounds.integrals import KINDS, NORM_LIMIT, Cells, IntegralBound, Kind, bound_integral, p_sum
+from provenformer.certificates.certificate import Certificate
 from provenformer.certificates.claim import BUILT_IN, YOURS, Claim, claim_about, claim_about_pairs
 from provenformer.checker.table import OutputTable
 from provenformer.checker.thin import thin_table
@@ -43,6 +44,9 @@ from provenformer.storage import Saved, load, source_digest
 
 CONTEXT_LIMIT = 1 << 27
 MOST_BITS = 64  # of the number of tokens on the grid: more cannot be counted through anyway
+TERM_ROOM = 2.0**-20  # the builder bounds the same things by other formulas; its last digits may differ
+# What is found here, and the terms under which a certificate records it; other names are the same on both sides.
+PARTS = {"table": ("piecewise", "lost cubes"), "rounding": ("softmax", "rounding"), "data": ("rounding",)}
 # How each kind of network is walked through.
 WALKS: dict[type[FloatNetwork], Callable[[Any, Target, Grid, float, str], OutputTable]] = {
     Network: thin_table,
@@ -97,7 +101,7 @@ def _on_function(saved: Saved, given: Target | None, trust_target: bool) -> Repo
         derived, terms = _derive(saved, target)
     except Rejected as verdict:
         return Report(False, claim.bound, None, str(verdict), {}, claim)
-    return _compared(claim, derived, terms)
+    return _compared(saved.certificate, claim, derived, terms)
 
 
 def _on_data(saved: Saved, given: Target | None) -> Report:
@@ -117,15 +121,51 @@ def _on_data(saved: Saved, given: Target | None) -> Report:
     if not np.isfinite(got).all():
         return Report(False, claim.bound, None, "the network gives a value that is not finite on its data", {}, claim)
     error = float(np.abs(got - outputs).max())
-    return _compared(claim, error, {"data": error})
+    return _compared(saved.certificate, claim, error, {"data": error})
 
 
-def _compared(claim: Claim, derived: float, terms: dict[str, float]) -> Report:
+def _compared(certificate: Certificate, claim: Claim, derived: float, terms: dict[str, float]) -> Report:
     if not derived <= claim.bound * (1 + 1e-9):
         reason = f"the weights give {derived:.6g}, more than the claimed bound {claim.bound:.6g}"
         return Report(False, claim.bound, derived, reason, terms, claim)
+    if false := _false_term(certificate, terms):
+        return Report(False, claim.bound, derived, false, terms, claim)
     where = f" on the {claim.pairs:,} stored pairs only" if claim.domain == "data" else " for these weights"
     return Report(True, claim.bound, derived, f"the bound {claim.bound:.6g} holds{where}", terms, claim)
+
+
+def _false_term(certificate: Certificate, found: dict[str, float]) -> str | None:
+    """What is wrong with the certificate's split of its bound: no term may be below what was found, nor all above the bound."""
+    recorded, p = certificate.terms, float(certificate.norm_order or 1.0)
+    expected = {name for part in found for name in PARTS.get(part, (part,))}
+    if recorded.keys() != expected:
+        return f"the certificate's terms are {', '.join(recorded)}, not {', '.join(sorted(expected))}"
+    sums = {
+        part: p_sum([recorded[n] for n in PARTS.get(part, (part,))], p if part == "table" else 1.0) for part in found
+    }
+    for part, value in found.items():
+        weights = (
+            sums.get("rounding", 0.0) if part == "table" else 0.0
+        )  # the table is that of weights that were rounded
+        if not value <= (sums[part] + weights) * (1 + TERM_ROOM) + certificate.bound * TERM_ROOM:
+            names = " and ".join(PARTS.get(part, (part,)))
+            return (
+                f"the weights give {value:.6g} for what the certificate calls {names}, which is {sums[part]:.6g} there"
+            )
+    whole = p_sum([sum(v for part, v in sums.items() if part != "ramps"), sums.get("ramps", 0.0)], p)
+    return None if whole <= certificate.bound * (1 + 1e-9) else "the certificate's terms add up to more than its bound"
+
+
+def _require_clip(certificate: Certificate, found: OutputTable) -> None:
+    """The recorded ends of the clip are those of the table's values and 0."""
+    values = found.values.reshape(-1, found.values.shape[-1])
+    room = 2 * found.radius + 1e-9 * float(np.abs(values).max(initial=0.0))
+    for recorded, end in (
+        (certificate.clip_low, values.min(0, initial=0.0)),
+        (certificate.clip_high, values.max(0, initial=0.0)),
+    ):
+        if not (np.abs(np.subtract(recorded, end)) <= room).all():
+            raise Rejected("the certificate's clip is not the range of the network's values")
 
 
 def _target(saved: Saved, given: Target | None, trust_target: bool) -> tuple[Target, Claim]:
@@ -138,8 +178,9 @@ def _target(saved: Saved, given: Target | None, trust_target: bool) -> tuple[Tar
     elif trust_target and spec["source"] == "import":
         target, whose = saved.import_target(), f"imported from {spec['import']}, which the folder names"
     else:
-        remedy = ", or trust_target=True (--trust-target) if you trust the folder" if spec["source"] == "import" else ""
-        raise ProvenformerError(f"{saved.why_no_target}; name the target yourself: verify(path, target=...){remedy}.")
+        trust = ", or import it with trust_target=True (--trust-target) if you trust the folder"
+        remedy = f"name the target yourself, target=... (--target){trust if spec['source'] == 'import' else ''}"
+        raise ProvenformerError(f"{saved.why_no_target}; {remedy}.")
     digest, recorded = source_digest(target), spec.get("source_sha256")
     changed = digest is not None and recorded is not None and digest != recorded
     notes = ("note:   the source of this function is not the one that the network was made from.",) if changed else ()
@@ -182,6 +223,7 @@ def _derive(saved: Saved, target: Target) -> tuple[float, dict[str, float]]:
     found = WALKS[type(network)](network, target, grid, ramp, claim.domain)
     if not np.isfinite(found.values).all() or not np.isfinite(found.radius):
         raise Rejected("the network gives a value that is not finite")
+    _require_clip(claim, found)
     cells = Cells.of(grid, found.contexts, found.values, positional, is_built_in(target))
     integral = bound_integral(target, cells, p, _claimed_kind(kind))
     if not np.isfinite(integral.upper):

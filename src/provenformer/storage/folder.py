@@ -11,7 +11,6 @@ import json
 import platform
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from safetensors.numpy import load_file, save_file
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import BadFolder, ProvenformerError, TargetError, one_line
 from provenformer.base.files import atomic_path, file_digest, json_text, parse_json, read_json, read_steadily
+from provenformer.base.version import __version__
 from provenformer.certificates.certificate import Certificate
 from provenformer.functions.grid import Grid
 from provenformer.functions.targets import Target
@@ -141,7 +141,7 @@ def save(
             "parameters": network.parameters,
             **facts,
             "versions": {
-                "provenformer": version("provenformer"), "numpy": np.__version__, "python": platform.python_version()
+                "provenformer": __version__, "numpy": np.__version__, "python": platform.python_version()
             },
             "sha256": {name: file_digest(folder / name) for name in (NETWORK, CERTIFICATE)},
         })  # fmt: skip

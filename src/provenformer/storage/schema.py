@@ -173,7 +173,7 @@ CERTIFICATE_ENTRIES: dict[str, Check] = {
     "ramp": positive,
     "clip_low": row,
     "clip_high": row,
-    "details": plain,
+    "details": partial(mapping, plain),
 }
 
 
