@@ -52,7 +52,7 @@ def test_a_smaller_bound(folder: Path) -> None:
 def test_nonsense_bounds(folder: Path, bound: float) -> None:
     saved(folder)
     forge(folder, certificate={"bound": bound})
-    assert not pf.verify(folder)
+    assert refused(folder)
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.1, 0.99])
@@ -73,6 +73,8 @@ def test_a_ramp_claimed_larger_costs_its_measure(folder: Path) -> None:
     assert report.terms["ramps"] == pytest.approx(4 * c.certificate.terms["ramps"], rel=1e-3)
     assert report.derived is not None
     forge(folder, certificate={"bound": 2 * report.derived})
+    assert "ramps" in pf.verify(folder).reason  # the bound is true now, but not the term
+    forge(folder, certificate={"terms": {**c.certificate.terms, "ramps": 1.01 * report.terms["ramps"]}})
     assert pf.verify(folder)
 
 
@@ -80,7 +82,7 @@ def test_a_ramp_claimed_larger_costs_its_measure(folder: Path) -> None:
 def test_ramps_outside_their_range(folder: Path, ramp: float) -> None:
     saved(folder)
     forge(folder, certificate={"ramp": ramp})
-    assert not pf.verify(folder)
+    assert refused(folder)
 
 
 def test_another_norm(folder: Path) -> None:
@@ -94,20 +96,20 @@ def test_another_norm(folder: Path) -> None:
     assert not report
     for order in (0.5, 0, 65, 1e4, None):
         forge(folder, certificate={"norm_order": order})
-        assert not pf.verify(folder)
+        assert refused(folder)
 
 
 def test_the_whole_space_for_a_function_on_a_box(folder: Path) -> None:
     saved(folder)
     for domain in ("space", "everything", ""):
         forge(folder, certificate={"domain": domain})
-        assert not pf.verify(folder)
+        assert refused(folder)
 
 
 def test_a_data_certificate_without_data(folder: Path) -> None:
     saved(folder)
     forge(folder, certificate={"domain": "data"})
-    assert not pf.verify(folder)
+    assert refused(folder)
 
 
 def test_another_kind_is_derived_again(folder: Path) -> None:
@@ -119,7 +121,7 @@ def test_another_kind_is_derived_again(folder: Path) -> None:
     assert report.derived is not None
     assert report.derived > c.certificate.bound
     forge(folder, certificate={"kind": "certain"})
-    assert not pf.verify(folder)
+    assert refused(folder)
 
 
 @pytest.mark.parametrize("construction", ["sum", "paper"])
@@ -372,7 +374,7 @@ def test_a_target_relabelled_as_equivariant(folder: Path) -> None:
     spec = {**storage.target_spec(f), "equivariant": True}
     forge(folder, manifest={"target": spec})
     with pytest.raises(pf.ProvenformerError, match="equivariant"):
-        pf.verify(folder)
+        pf.verify(folder, trust_target=True)
 
 
 def test_a_function_that_is_almost_equivariant() -> None:

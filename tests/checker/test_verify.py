@@ -9,6 +9,7 @@ import pytest
 
 import provenformer as pf
 from provenformer.bounds.integrals import Kind
+from provenformer.certificates.claim import YOURS, claim_about
 from provenformer.checker import points, walk
 from provenformer.checker import verify as verification
 from provenformer.networks.thin import ReluRun
@@ -87,8 +88,10 @@ def test_honest_networks_of_every_kind(
 
 
 def test_a_report_is_true_or_false() -> None:
-    assert not pf.Report(False, 1.0, None, "no", {})
-    assert pf.Report(True, 1.0, 0.5, "yes", {})
+    c = pf.compile(pf.targets.get("centered", 1, 2), cells_per_axis=2)
+    claim = claim_about(c.certificate, c.target, YOURS, None)
+    assert not pf.Report(False, 1.0, None, "no", {}, claim)
+    assert pf.Report(True, 1.0, 0.5, "yes", {}, claim)
 
 
 def test_verify_shares_no_code_with_the_construction() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -50,11 +51,13 @@ def forge(
     manifest: dict[str, Any] | None = None,
 ) -> Path:
     """Write parts of a folder anew, with hashes that fit."""
-    saved = storage.load(folder, check_hashes=False)
-    facts: dict[str, Any] = {
-        k: saved.manifest[k] for k in ("construction", "target", "cells_per_axis") if k in saved.manifest
-    }
-    storage.save(folder, network or saved.network, saved.certificate, facts, saved.data)
+    if network is not None:
+        saved = storage.load(folder, check_hashes=False)
+        facts: dict[str, Any] = {
+            k: saved.manifest[k] for k in ("construction", "target", "cells_per_axis") if k in saved.manifest
+        }
+        shutil.rmtree(folder)
+        storage.save(folder, network, saved.certificate, facts, saved.data)
     if certificate:
         path = folder / storage.CERTIFICATE
         path.write_text(json.dumps({**json.loads(path.read_text()), **certificate}))
@@ -63,7 +66,6 @@ def forge(
     parts["sha256"] = {name: storage.file_hash(folder / name) for name in (storage.NETWORK, storage.CERTIFICATE)}
     parts["manifest_sha256"] = storage.manifest_hash(parts)
     path.write_text(json.dumps(parts))
-    pf.load(folder)  # the hashes fit, or this raises
     return folder
 
 
