@@ -114,7 +114,7 @@ def test_every_weight_is_initialised_and_trained(mixer: str, norm_position: str)
 
 
 def test_bare_parameters_keep_their_own_scale() -> None:
-    model = MixerBertModel(tiny(["bproj", "sepconv"]))
+    model: Any = MixerBertModel(tiny(["bproj", "sepconv"]))
     bproj, sepconv = (layer.attention.self.mixer for layer in model.encoder.layer)
     assert bproj.position_weight.shape == (16, 16)
     assert 0.2 < bproj.position_weight.std() < 0.3  # 1 / sqrt(16)
