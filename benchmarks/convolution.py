@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import conv1d, pad
 
 from benchmarks.measuring import about, seconds
-from provenformer.bert.mixers.convolution import convolve_fft, convolve_toeplitz, fft_is_faster, taps_before
+from provenformer.bert.model.mixers.convolution import convolve_fft, convolve_toeplitz, fft_is_faster, taps_before
 
 RESULTS = Path(__file__).parent / "results" / "convolution.json"
 SIZES = [  # batch, tokens, dim, taps; 16 filters

@@ -25,7 +25,7 @@ from transformers.models.bert.modeling_bert import BertAttention
 
 from benchmarks.measuring import about, seconds
 from provenformer.bert import MIXERS
-from provenformer.bert.slot import MixerSlot, mixer_for
+from provenformer.bert.model.slot import MixerSlot, mixer_for
 
 RESULTS = Path(__file__).parent / "results" / "mixers.json"
 SEED = 0

@@ -1,6 +1,8 @@
 """The explorer's server: numbers equal to the library's, limits before building, a sentence for every bad input."""
 
+import inspect
 import json
+import pickle
 import socket
 import subprocess
 import sys
@@ -16,14 +18,18 @@ pytest.importorskip("starlette", reason="the explorer needs the extra 'explore'"
 from starlette.testclient import TestClient
 
 import provenformer as pf
+from provenformer.base import errors
 from provenformer.bounds.integrals import Kind
+from provenformer.certificates.certify import ID_BITS_LIMIT
 from provenformer.cli import main
+from provenformer.constructions import registry
 from provenformer.constructions.relax import inverse_temperature
 from provenformer.explore import building, server, views
 from provenformer.explore.building import Workshop, with_temperature
 from provenformer.explore.pages import best_without_positions
-from provenformer.explore.settings import DRAWN_DIM, DRAWN_LEN, LAYER_LIMIT, UNIT_LIMIT, Settings
-from provenformer.explore.views import start_tokens
+from provenformer.explore.settings import DRAWN_DIM, DRAWN_LEN, LAYER_LIMIT, LIMITS, UNIT_LIMIT, FieldError, Settings
+from provenformer.explore.views import SLICE_POINTS, start_tokens
+from provenformer.networks.thin import SMALL_JOB
 
 FORM = {
     "target": "softmax-mean", "token_dim": "1", "seq_len": "3", "by": "cells", "cells": "5", "tolerance": "0.1",
@@ -221,6 +227,40 @@ def test_a_tolerance_that_is_too_small_is_refused(client: TestClient) -> None:
     sentence, field = refusal(client, "/api/compile", fields)
     assert field == "tolerance"
     assert f"{LAYER_LIMIT:,} layers" in sentence
+
+
+@pytest.mark.parametrize(
+    ("construction", "words"),
+    [("wide", f"{UNIT_LIMIT:,} hidden units"), ("paper", "or the sum construction")],
+)
+def test_what_is_too_large_is_said_in_the_words_of_the_page(client: TestClient, construction: str, words: str) -> None:
+    """Whichever limit the library hit, and in whatever words: the class of the error is what counts."""
+    fields = FORM | {"by": "tolerance", "tolerance": "0.001", "construction": construction}
+    sentence, field = refusal(client, "/api/compile", fields)
+    assert field == "tolerance"
+    assert sentence.startswith("The tolerance 0.001 needs more than the ")
+    assert words in sentence
+
+
+def test_an_error_crosses_the_building_process_as_what_it_is() -> None:
+    classes = [found for _, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, Exception)]
+    assert errors.TooLarge in classes
+    for error in (*(found("one line.") for found in classes), FieldError("cells", "one line.")):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), vars(again)) == (type(error), "one line.", vars(error))
+
+
+def test_within_the_limits_only_layers_can_be_too_many() -> None:
+    """Ids of networks that small fit float64, and what is run on one input never needs the compiled engine."""
+    for construction in registry.NAMES:
+        for d, n, positional in (
+            (d, n, p) for d in (1, DRAWN_DIM) for n in range(2, DRAWN_LEN + 1) for p in (False, True)
+        ):
+            cells = 2
+            while (sizes := pf.plan(d, n, cells, construction, positional)).size[0] <= LIMITS[sizes.size[1]]:
+                assert sizes.id_bits <= ID_BITS_LIMIT
+                cells += 1
+    assert LAYER_LIMIT * DRAWN_DIM * DRAWN_LEN * max(building.SAMPLES, SLICE_POINTS) < SMALL_JOB
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import thin
-from report_cases import PAGES, Reported, made, memorized
+from look_cases import made, memorized
+from report_cases import PAGES, Reported
 
 import provenformer as pf
 from provenformer import cli, demo
 from provenformer.base.errors import ProvenformerError
+from provenformer.look.subject import Subject
 from provenformer.report import report
 from provenformer.report.findings import find
 from provenformer.report.pictures import pictures
@@ -68,11 +70,13 @@ def test_numbers_are_those_of_the_library(kind: str, reported: Get) -> None:
             assert r.page.row(name, cells=4)[0] == [value]
     assert r.page.row("blocks") == [[network.blocks]]
     assert r.page.row("parameters") == [[network.parameters]]
-    for stage, size in network.stages.items():
+    wide = kind == "wide rows"  # four blocks: what there is much of is hidden units
+    for stage, size in (network.hidden_units if wide else network.stages).items():
         assert r.page.row(stage, cells=2) == [[size]]
+    assert ("Stages, hidden units" in r.page.text) == wide
     x = r.subject.example()
     cells = r.subject.seq_len + 2
-    final = "values: output" if kind == "wide rows" else "clip"
+    final = "values: output" if wide else "clip"
     assert r.page.row(final, cells)[1:] == network(x[None])[0].T.tolist()
     if r.subject.target is not None:
         assert r.page.row("target", cells)[1:] == r.subject.target(x[None])[0].T.tolist()
@@ -117,7 +121,7 @@ def test_what_was_asked(reported: Get) -> None:
 
 def test_captions_say_what_is_left_out() -> None:
     c = pf.compile(pf.targets.get("scaled-mean", 1, 3), cells_per_axis=48)
-    drawn = pictures(find(pf.report.subject.Subject.of(c)))
+    drawn = pictures(find(Subject.of(c)))
     assert "48 of 19,600 contexts are drawn" in drawn["ids"].caption
     assert "Cube edges are not drawn" in drawn["error"].caption
     assert "ids are shown" in drawn["bumps"].caption
