@@ -167,6 +167,7 @@ def test_a_naming_tells_of_the_layers_that_are_there(kind: str) -> None:
     c = made(kind)
     assert isinstance(c, pf.Compiled)
     assert s.naming is not None
+    assert s.grid is not None
     runs = s.how.in_cells(c.piecewise).runs
     attention = [run for run in runs if isinstance(run, Attention)]
     assert len(s.naming.attention_in_words()) == sum(map(len, attention))
@@ -175,6 +176,7 @@ def test_a_naming_tells_of_the_layers_that_are_there(kind: str) -> None:
     recoding = [run for run in runs if isinstance(run, FeedForward) and run.stage == "recode"]
     assert len(s.naming.renamings) == sum(map(len, recoding))
     for run in recoding:
+        assert isinstance(run, FeedForward)
         assert [id_ for id_, _ in s.naming.renamings] == [-float(b) for b in run.b_1.to_float()]
         first_rows = [id_ if s.token_dim == 1 else id_ % c.grid.cells_per_axis for id_, _ in s.naming.renamings]
         renamed = first_rows + run.W_2.to_float()[:, 0]

@@ -11,7 +11,7 @@ import numpy as np
 import provenformer as pf
 
 
-def keep_positive(x: Any) -> Any:  # arrays, or intervals
+def keep_positive(x: Any) -> Any:
     return np.maximum(x - np.mean(x, axis=-1, keepdims=True), 0.0)
 
 
