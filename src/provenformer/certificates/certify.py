@@ -19,7 +19,7 @@ from fractions import Fraction
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
-from provenformer.base.errors import ProvenformerError
+from provenformer.base.errors import TooLarge
 from provenformer.base.exact import INT64_LIMIT
 from provenformer.bounds.integrals import CONFIDENCE, Cells, IntegralBound, Kind, bound_integral, p_sum
 from provenformer.certificates.certificate import BASIS, Certificate, Domain
@@ -49,7 +49,7 @@ class Budget:
 def require_float64(bits: int, way_out: str = "") -> None:
     """Ids must fit float64 with three bits to spare for windows and ramps; `way_out` is what else one may try."""
     if bits > ID_BITS_LIMIT:
-        raise ProvenformerError(
+        raise TooLarge(
             f"ids need {bits} bits, but float64 separates only {ID_BITS_LIMIT} here; "
             f"use fewer cells per axis, fewer tokens, a larger tolerance{way_out}."
         )

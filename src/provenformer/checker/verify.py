@@ -10,8 +10,7 @@ It shares no code with the construction. It knows only what a layer of the class
    later start. Then each token is hit exactly once and one binary search finds where: linear in the number of layers.
 3. Contexts. Attention must be uniform, or decided so clearly that the other columns weigh less than the smallest float64.
 4. The outputs form a table, context -> value, whatever the weights were meant to be. The distance between the target and
-   this table is bounded as in docs/certificates.md, with ramps bounded by the final clip (derive.py).
-5. What the certificate says beside its bound (its terms, its clip, its cells) must follow as well.
+   this table is bounded as in docs/certificates.md, with ramps bounded by the final clip.
 
 Float64 rounding is carried along as a radius around every number; sums of short dyadic numbers are recognised as exact.
 So an altered weight either breaks one of the rules above, and the layer is named, or changes the table, and the bound
@@ -20,16 +19,23 @@ that comes out is true of the altered network.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from provenformer.base.errors import ProvenformerError, Rejected
-from provenformer.checker.derive import Derived, derive, false_statement
-from provenformer.functions.grid import Grid
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import BadFolder, ProvenformerError, Rejected, one_line
+from provenformer.certificates.claim import BUILT_IN, YOURS, Claim, claim_about, claim_about_pairs
+from provenformer.checker.derive import derive, false_statement
+from provenformer.functions.grid import ContextKind, Grid
 from provenformer.functions.targets import Target
-from provenformer.storage import Saved, load
+from provenformer.storage import Saved, load, source_digest
+
+CONTEXT_LIMIT = 1 << 27
+MOST_BITS = 64  # of the number of tokens on the grid: more cannot be counted through anyway
 
 
 @dataclass(frozen=True)
@@ -41,57 +47,133 @@ class Report:
     derived: float | None  # the bound re-derived from the weights; None when a rule was broken
     reason: str
     terms: dict[str, float]
+    claim: Claim  # what was checked, in full: of which function and whose, where, in which norm
 
     def __bool__(self) -> bool:
         return self.ok
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and strings."""
+        return {**vars(self), "claim": self.claim.to_json()}
 
-def verify(path: str | Path, target: Target | None = None) -> Report:
+
+def verify(path: str | Path, target: Target | None = None, *, trust_target: bool = False) -> Report:
     """Check a saved folder. Hashes are not trusted: the bound is derived again from the weights.
 
-    `target` is needed when the folder was made from a function without an import path.
+    `target` is the function that the claim is checked against. Without one it is the built-in function that the folder names.
+    Any other function that it names is imported, and so run, only with `trust_target=True`. The report says whose it was.
+    Raises ProvenformerError when the folder is malformed, or when there is no target to check against.
     """
+    if target is not None and not isinstance(target, Target):
+        raise ProvenformerError(
+            f"target={target!r:.60} is not a Target; wrap your function: provenformer.Target(fn, d, n)."
+        )
     saved = load(path, check_hashes=False)
-    claimed = float(saved.certificate.bound)
     try:
-        if saved.certificate.domain == "data":
-            derived = _error_on_data(saved)
-            terms, false = {"data": derived}, None
-        else:
-            found = _derive(saved, target or saved.target)
-            derived, terms = found.bound, found.terms
-            false = false_statement(saved.certificate, found, saved.manifest["cells_per_axis"])
-    except Rejected as verdict:
-        return Report(False, claimed, None, str(verdict), {})
-    if not derived <= claimed * (1 + 1e-9):
-        reason = f"the weights give {derived:.6g}, more than the claimed bound {claimed:.6g}"
-        return Report(False, claimed, derived, reason, terms)
-    if false:
-        return Report(False, claimed, derived, false, terms)
-    return Report(True, claimed, derived, f"the bound {claimed:.6g} holds for these weights", terms)
+        return (
+            _on_data(saved, target) if saved.certificate.domain == "data" else _on_function(saved, target, trust_target)
+        )
+    except (MemoryError, OverflowError, ArithmeticError) as error:
+        reason = one_line(f"{type(error).__name__}: {error}")[:200]
+        raise BadFolder(f"{path} cannot be checked ({reason}): its sizes are beyond this machine.") from error
 
 
-def _error_on_data(saved: Saved) -> float:
-    """A memorised data set: the largest error over all pairs, by running the network."""
-    inputs, outputs = saved.data.get("inputs"), saved.data.get("outputs")
-    if inputs is None or outputs is None or inputs.shape != outputs.shape or inputs.ndim != 3:
-        raise Rejected("the certificate is about a data set, but the folder has no inputs and outputs of one shape")
-    got = saved.network(inputs)
-    if not np.isfinite(got).all():
-        raise Rejected("the network gives a value that is not finite on its data")
-    return float(np.abs(got - outputs).max(initial=0.0))
-
-
-def _derive(saved: Saved, target: Target | None) -> Derived:
-    if target is None:
-        raise ProvenformerError("the target of this network has no import path; pass it: verify(path, target=...).")
+def _on_function(saved: Saved, given: Target | None, trust_target: bool) -> Report:
+    """The claim is about a function: walk through the weights."""
+    target, claim = _target(saved, given, trust_target)
     target.require_pointwise()
     target.require_equivariance()
-    return derive(saved.network, target, _grid(saved, target), saved.certificate)
+    target.require_vanishing()
+    try:
+        grid = _grid(saved, target)
+        found = derive(saved.network, target, grid, saved.certificate)
+    except Rejected as verdict:
+        return Report(False, claim.bound, None, str(verdict), {}, claim)
+    false = false_statement(saved.certificate, found, grid.cells_per_axis)
+    return _compared(claim, found.bound, found.terms, false)
+
+
+def _on_data(saved: Saved, given: Target | None) -> Report:
+    """The claim is about stored pairs: run the network on them."""
+    if given is not None or saved.manifest["target"]["source"] != "data":
+        raise ProvenformerError(
+            "this certificate is about stored pairs of sequences only, not about a function; verify it without a target, "
+            "or compile the function."
+            if given is not None
+            else "the certificate is about stored pairs, but the manifest names a function: they do not belong together."
+        )
+    inputs, outputs = _pairs(saved)
+    claim = claim_about_pairs(saved.certificate, inputs, outputs, "stored in the folder")
+    if saved.certificate.details.get("pairs_sha256", claim.digest) != claim.digest:
+        return Report(False, claim.bound, None, "the stored pairs are not those that the certificate names", {}, claim)
+    got = saved.network(inputs)
+    if not np.isfinite(got).all():
+        return Report(False, claim.bound, None, "the network gives a value that is not finite on its data", {}, claim)
+    error = float(np.abs(got - outputs).max())
+    stated = saved.certificate.terms
+    false = (
+        None if stated.keys() == {"rounding"} and stated["rounding"] >= error else "its terms are not its largest error"
+    )
+    return _compared(claim, error, {"data": error}, false)
+
+
+def _compared(claim: Claim, derived: float, terms: dict[str, float], false: str | None) -> Report:
+    """The verdict; `false` is what else the certificate says and is not so."""
+    if not derived <= claim.bound * (1 + 1e-9):
+        reason = f"the weights give {derived:.6g}, more than the claimed bound {claim.bound:.6g}"
+        return Report(False, claim.bound, derived, reason, terms, claim)
+    if false:
+        return Report(False, claim.bound, derived, false, terms, claim)
+    where = f" on the {claim.pairs:,} stored pairs only" if claim.domain == "data" else " for these weights"
+    return Report(True, claim.bound, derived, f"the bound {claim.bound:.6g} holds{where}", terms, claim)
+
+
+def _target(saved: Saved, given: Target | None, trust_target: bool) -> tuple[Target, Claim]:
+    """The function to check against, and the claim about it: whose it is, and whether its source is the one recorded."""
+    spec = saved.manifest["target"]
+    if given is not None:
+        target, whose = given, YOURS
+    elif saved.target is not None:
+        target, whose = saved.target, BUILT_IN
+    elif trust_target and spec["source"] == "import":
+        target, whose = saved.import_target(), f"imported from {spec['import']}, which the folder names"
+    else:
+        trust = ", or import it with trust_target=True (--trust-target) if you trust the folder"
+        remedy = f"name the target yourself, target=... (--target){trust if spec['source'] == 'import' else ''}"
+        raise ProvenformerError(f"{saved.why_no_target}; {remedy}.")
+    digest, recorded = source_digest(target), spec.get("source_sha256")
+    changed = digest is not None and recorded is not None and digest != recorded
+    notes = ("note:   the source of this function is not the one that the network was made from.",) if changed else ()
+    return target, claim_about(saved.certificate, target, whose, digest, notes)
+
+
+def _pairs(saved: Saved) -> tuple[FloatArray, FloatArray]:
+    inputs, outputs = saved.data.get("inputs"), saved.data.get("outputs")
+    shape = (saved.network.token_dim, saved.network.seq_len)
+    if (
+        inputs is None
+        or outputs is None
+        or inputs.shape != outputs.shape
+        or inputs.ndim != 3
+        or inputs.shape[1:] != shape
+    ):
+        raise BadFolder("the certificate is about a data set, but the folder has no inputs and outputs of its shape.")
+    if not len(inputs):
+        raise BadFolder("the certificate is about a data set without a single pair: it claims nothing.")
+    return inputs, outputs
 
 
 def _grid(saved: Saved, target: Target) -> Grid:
-    cells = saved.manifest.get("cells_per_axis")
+    """The grid that the folder names, if its contexts can be counted through."""
     if (target.token_dim, target.seq_len) != (saved.network.token_dim, saved.network.seq_len):
         raise Rejected("the target's token_dim and seq_len are not those of the network")
-    return Grid(target.token_dim, target.seq_len, cells)  # type: ignore[arg-type]
+    grid = saved.grid
+    if grid is None:
+        raise Rejected("the manifest names no grid")
+    kind: ContextKind = "multisets" if target.equivariant else "sequences"
+    many = grid.token_dim * math.log2(grid.cells_per_axis) > MOST_BITS or grid.count(kind) > CONTEXT_LIMIT
+    if many:
+        raise BadFolder(
+            f"cells_per_axis={grid.cells_per_axis:,} gives more than {CONTEXT_LIMIT:,} contexts, the most that are checked."
+        )
+    return grid

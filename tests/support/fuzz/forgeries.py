@@ -111,7 +111,9 @@ def _untrue(f: pf.Target, network: FloatNetwork, claim: pf.Certificate, c: pf.Co
 def altered(rng: Rng, network: FloatNetwork, c: pf.Compiled) -> tuple[FloatNetwork, str]:
     """One change of a network, and what it was."""
     if isinstance(network, WideNetwork):
-        change = rng.choice(np.array([_wide_weight, _wide_weight, _wide_unit, _wide_order, _wide_channel, _position]))
+        change: Change = rng.choice(
+            np.array([_wide_weight, _wide_weight, _wide_unit, _wide_order, _wide_channel, _position])
+        )
         return change(rng, network, c)
     if isinstance(network, Network):
         options: list[Change] = [_weight, _weight, _weight, _layers, _runs, _layer, _unit, _scaled, _position]

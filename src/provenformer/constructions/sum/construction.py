@@ -26,6 +26,12 @@ class Sum:
     name = "sum"
     has_temperature = False
     has_channels = False
+    drops_outside = True
+    in_words = "one uniform attention layer adds up codes of tokens"
+    ids_in_words = (
+        "Every token gets a code, one uniform attention layer adds up the codes of all tokens, and the new id names token "
+        "and context. Value layers answer to ids in [id_low, id_high) only."
+    )
 
     def contexts(self, positional: bool) -> ContextKind:
         return "sequences" if positional else "multisets"

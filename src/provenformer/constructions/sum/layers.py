@@ -71,6 +71,22 @@ class TokenCodes:
         reach = self.largest_sum + self.seq_len * (int(self.ids.max()) + int(self.codes.max()) + 1)
         return int(1 << (8 * reach).bit_length())
 
+    windows = ()  # one layer serves all ids
+
+    @property
+    def renamings(self) -> list[tuple[int, int]]:
+        """Id and new name of every token, downwards as the recoding layers go (`recoder`)."""
+        ids, codes = self.ids.ravel(), self.codes.ravel()
+        return [(int(ids[i]), -int(codes[i])) for i in np.argsort(-ids)]
+
+    def code(self, token: int, column: int) -> int:
+        """The code c of a grid token in a column."""
+        return int(self.codes[column % len(self.codes)][token])
+
+    def attention_in_words(self) -> list[str]:
+        """The one attention layer."""
+        return [f"One uniform attention layer: add {self.gain:,} times the sum of all names to every token."]
+
     def context_ids(self, contexts: Array) -> Array:
         """The ids -c + gain * S of contexts (count, n) of token indices."""
         dtype = integer_dtype(4 * self.id_high)
