@@ -116,8 +116,6 @@ def test_recoding_with_huge_weights_may_not_raise_a_token_by_rounding(tmp_path: 
     b_1 = np.array([[0.5, 0.5 - ramp, 0.25, 0.25 - ramp]])
     W_2 = np.array([[[-size, size, size, -size]]])
     parts = {"W_1": np.ones((1, 4, 1)), "b_1": b_1, "W_2": W_2, "b_2": np.zeros((1, 1))}
-    network = with_run(
-        c.network, at, **{k: np.concatenate([getattr(rec, k), v]) for k, v in parts.items()}
-    )
+    network = with_run(c.network, at, **{k: np.concatenate([getattr(rec, k), v]) for k, v in parts.items()})
     forge(tmp_path / "net", network, certificate={"bound": 100.0})
     assert not pf.verify(tmp_path / "net", f)

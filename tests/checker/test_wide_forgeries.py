@@ -3,7 +3,6 @@
 Each was once accepted, or is a neighbour of one that was. A forgery may be rejected, or bounded truly.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,9 @@ def with_units(network: WideNetwork, index: int, units: list[tuple[int | None, f
     )  # fmt: skip
 
 
-def step(reads: int, start: float, end: float, writes: int, height: float) -> list[tuple[int | None, float, int, float]]:
+def step(
+    reads: int, start: float, end: float, writes: int, height: float
+) -> list[tuple[int | None, float, int, float]]:
     """A staircase with one step."""
     return [(reads, -start, writes, height / (end - start)), (reads, -end, writes, -height / (end - start))]
 
@@ -205,7 +206,9 @@ def test_units_that_are_no_staircase(genuine: pf.Compiled, tmp_path: Path, chang
         W_2[OUT, -1] *= 1.5
     else:
         b_1[-1] = b_1[-2]
-    assert rejected_or_true(tmp_path / "net", genuine, with_block(network, 2, W_1=W_1, b_1=b_1, W_2=W_2)).derived is None
+    assert (
+        rejected_or_true(tmp_path / "net", genuine, with_block(network, 2, W_1=W_1, b_1=b_1, W_2=W_2)).derived is None
+    )
 
 
 CASES = [("scaled-mean", 1, 2, 4), ("softmax-mean", 1, 3, 3), ("sort", 1, 2, 3), ("centered", 2, 2, 2)]
@@ -231,14 +234,17 @@ def test_what_is_known_of_altered_networks_is_true(case: tuple[str, int, int, in
             continue
         walked += 1
         meant = replace(c.piecewise, contexts=table.contexts, values=table.values)(good)
-        for run in (lambda x: network(x), backwards(network)):
-            assert (np.abs(run(good) - meant) <= table.radius).all()
-            y = run(edges)
+        for executed in (network, backwards(network)):
+            assert (np.abs(executed(good) - meant) <= table.radius).all()
+            y = executed(edges)
             assert ((y >= table.low[:, None]) & (y <= table.high[:, None])).all()
     assert walked > 20
 
 
-def backwards(network: WideNetwork) -> Callable[[np.ndarray], np.ndarray]:
+def backwards(network: WideNetwork) -> WideNetwork:
     """The same network with the hidden units of every block in the opposite order: other sums."""
-    blocks = [replace(b, W_1=b.W_1[::-1].copy(), b_1=b.b_1[::-1].copy(), W_2=b.W_2[:, ::-1].copy()) for b in network.wide_blocks]
-    return replace(network, wide_blocks=tuple(blocks)).__call__
+    blocks = [
+        replace(b, W_1=b.W_1[::-1].copy(), b_1=b.b_1[::-1].copy(), W_2=b.W_2[:, ::-1].copy())
+        for b in network.wide_blocks
+    ]
+    return replace(network, wide_blocks=tuple(blocks))
