@@ -276,9 +276,11 @@ def test_sequences_beyond_reason(run: object, net: Path, text: str, tmp_path: Pa
         ["compile", "a b:c", "-N", "3"], ["compile", "..:x", "-N", "3"], ["compile", "centered[/b]", "-N", "3"],
         ["compile", "c\x1b[31m", "-N", "3"], ["compile", "\udcff", "-N", "3"],
         ["verify", "."], ["verify", "/dev/null"], ["verify", "/"], ["verify", "a" * 5000], ["verify", "[red]x[/b]"],
-        ["run", "."], ["distance", "NET", "--samples", "0"], ["distance", "NET", "--samples", "-3"], ["distance", "NET", "-p", "nan"],
+        ["run", "."], ["distance", "NET", "--samples", "0"], ["distance", "NET", "--samples", "-3"],
+        ["distance", "NET", "-p", "nan"],
         ["distance", "NET", "--target", "nothing"], ["verify", "NET", "--target", "no_such:f"], ["verify", "NET", "--target", ""],
-        ["trace", "centered", "-N", "0"], ["report", "nowhere"], ["memorize", ".", "-o", "x"], ["memorize", "/dev/null", "-o", "x"],
+        ["trace", "centered", "-N", "0"], ["report", "nowhere"], ["memorize", ".", "-o", "x"],
+        ["memorize", "/dev/null", "-o", "x"],
         ["explore", "--port", "-1"], ["explore", "--port", "99999"],
     ],
 )  # fmt: skip

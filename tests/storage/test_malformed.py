@@ -65,12 +65,11 @@ def outcome(folder: Path) -> str:
     said = []
     for read in (lambda: pf.load(folder, check_hashes=False), lambda: pf.verify(folder)):
         try:
-            said.append(str(bool(read())))
+            answer = str(bool(read()))
         except pf.ProvenformerError as error:
-            assert "\n" not in str(error)
-            assert str(error).isprintable()
-            assert len(str(error)) < 700
-            said.append("refused")
+            answer = "refused" if str(error).isprintable() and len(str(error)) < 700 else f"not one line: {error!r}"
+        assert answer in ("True", "False", "refused")
+        said.append(answer)
     return " ".join(said)
 
 
