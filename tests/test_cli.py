@@ -4,7 +4,9 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +21,15 @@ class Result:
         self.code, self.out, self.err = code, out, err
 
     @property
-    def json(self) -> object:
+    def json(self) -> Any:
         return json.loads(self.out)
 
 
+Run = Callable[..., Result]
+
+
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> object:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """`provenformer ARGS`, in this process, through the entry point itself."""
 
     def call(*args: object, stdin: str = "") -> Result:
@@ -48,7 +53,7 @@ def net(tmp_path: Path) -> Path:
     return tmp_path / "net"
 
 
-def test_compile_verify_run_distance(run: object, tmp_path: Path) -> None:
+def test_compile_verify_run_distance(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "net"
     done = run("compile", "softmax-mean", "-n", 2, "--tolerance", 0.1, "-o", folder, "--json")
     assert done.code == 0
@@ -68,7 +73,7 @@ def test_compile_verify_run_distance(run: object, tmp_path: Path) -> None:
     assert "certified" in run("distance", folder, "--samples", 4096).out
 
 
-def test_human_output_says_the_certificate(run: object, tmp_path: Path) -> None:
+def test_human_output_says_the_certificate(run: Run, tmp_path: Path) -> None:
     done = run("compile", "scaled-mean", "-n", 2, "-N", 4, "-o", tmp_path / "net")
     assert done.code == 0
     assert "rigorous" in done.out
@@ -76,7 +81,7 @@ def test_human_output_says_the_certificate(run: object, tmp_path: Path) -> None:
     assert "holds" in run("verify", tmp_path / "net").out
 
 
-def test_options_reach_compile(run: object) -> None:
+def test_options_reach_compile(run: Run) -> None:
     done = run(
         "compile",
         "centered",
@@ -100,7 +105,7 @@ def test_options_reach_compile(run: object) -> None:
     assert done.json["certificate"]["norm_order"] == 1
 
 
-def test_plan_targets_trace_demo(run: object) -> None:
+def test_plan_targets_trace_demo(run: Run) -> None:
     plan = run("plan", "-d", 2, "-n", 3, "-N", 16, "--json").json
     assert plan["blocks"] == pf.plan(2, 3, 16).blocks
     assert run("plan").code == 0
@@ -112,7 +117,7 @@ def test_plan_targets_trace_demo(run: object) -> None:
     assert run("trace", "scaled-mean", "-n", 2, "--every", "layer", stdin="[[[0.2, 0.9]]]").code == 0
 
 
-def test_memorize(run: object, tmp_path: Path) -> None:
+def test_memorize(run: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2, 5, 1, 3))
     (tmp_path / "pairs.json").write_text(json.dumps({"inputs": x.tolist(), "outputs": y.tolist()}))
@@ -125,7 +130,7 @@ def test_memorize(run: object, tmp_path: Path) -> None:
     assert run("memorize", tmp_path / "pairs.npz", "-o", tmp_path / "net", "--positional").code == 0
 
 
-def test_sequences_from_files(run: object, net: Path, tmp_path: Path) -> None:
+def test_sequences_from_files(run: Run, net: Path, tmp_path: Path) -> None:
     x = np.random.default_rng(1).random((3, 1, 2))
     np.save(tmp_path / "x.npy", x)
     (tmp_path / "x.json").write_text(json.dumps(x.tolist()))
@@ -134,7 +139,7 @@ def test_sequences_from_files(run: object, net: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(run("run", net, "-i", tmp_path / name, "--json").json, expected)
 
 
-def test_functions_by_import_path(run: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_by_import_path(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_target_module.py").write_text("def half(x):\n    return 0.5 * x\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
@@ -159,7 +164,7 @@ def test_functions_by_import_path(run: object, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("text", ["1 / 0", "def half(x:", "raise SystemExit(3)", "half = 5", "import no_such_thing"])
-def test_modules_that_do_not_import(run: object, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_that_do_not_import(run: Run, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_broken_module.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -183,7 +188,7 @@ def test_the_current_folder_is_not_on_the_path(net: Path, tmp_path: Path) -> Non
         assert list(tmp_path.glob("ran-*")) == []
 
 
-def test_exit_code_1_when_a_bound_does_not_hold(run: object, net: Path) -> None:
+def test_exit_code_1_when_a_bound_does_not_hold(run: Run, net: Path) -> None:
     bound = pf.load(net).certificate.bound
     forge(net, certificate={"bound": bound / 2})
     rejected = run("verify", net)
@@ -223,7 +228,7 @@ def test_exit_code_1_when_a_bound_does_not_hold(run: object, net: Path) -> None:
     ],
 )
 def test_errors_are_short_and_exit_with_2(
-    run: object, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     extra = ["-o", str(tmp_path / "out")] if arguments[0] == "compile" else []
@@ -239,7 +244,7 @@ def test_errors_are_short_and_exit_with_2(
 @pytest.mark.parametrize(
     "text", ["", "not json", "[1, 2]", '[["a", "b"]]', "[[[0.1, 0.2, 0.3]]]", "{}", "[[[NaN, 0.1]]]"]
 )
-def test_bad_sequences(run: object, net: Path, text: str) -> None:
+def test_bad_sequences(run: Run, net: Path, text: str) -> None:
     done = run("run", net, stdin=text)
     assert done.code == 2
     assert len(done.err.strip().splitlines()) == 1
@@ -248,7 +253,7 @@ def test_bad_sequences(run: object, net: Path, text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, "[[1" + "0" * 400 + ", 1]]", '[["a"]]', "[[1, [2]]]", "[[true, null]]", "\x00"]
 )
-def test_sequences_beyond_reason(run: object, net: Path, text: str, tmp_path: Path) -> None:
+def test_sequences_beyond_reason(run: Run, net: Path, text: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(text)
     (tmp_path / "x.npy").write_text(text)
     for source in ("-", tmp_path / "x.json", tmp_path / "x.npy"):
@@ -285,7 +290,7 @@ def test_sequences_beyond_reason(run: object, net: Path, text: str, tmp_path: Pa
     ],
 )  # fmt: skip
 def test_odd_commands_end_in_one_line(
-    run: object, arguments: list[str], net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, arguments: list[str], net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -303,9 +308,7 @@ def test_odd_commands_end_in_one_line(
 
 
 @pytest.mark.parametrize("name", ["net[/b]", "a[red]b", "[green]holds[/green]", ":smile:"])
-def test_markup_in_the_name_of_a_folder(
-    run: object, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_markup_in_the_name_of_a_folder(run: Run, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = run("compile", "centered", "-n", 2, "-N", 2, "-o", f"x{name.replace('/', '')}")
     assert done.code == 0
@@ -316,7 +319,7 @@ def test_markup_in_the_name_of_a_folder(
 @pytest.mark.parametrize(
     "stage", ["x[/nope]", "[green]holds[/green]", "x)\n[green]holds[/green]: all is well", "\x1b[8m(", "\ud800"]
 )
-def test_a_stage_cannot_spoof_a_verdict(run: object, net: Path, stage: str) -> None:
+def test_a_stage_cannot_spoof_a_verdict(run: Run, net: Path, stage: str) -> None:
     runs = [{**r, "stage": stage} for r in pf.load(net).manifest["runs"]]
     forge(net, certificate={"ramp": pf.load(net).certificate.ramp / 2}, manifest={"runs": runs})
     done = run("verify", net)
@@ -327,7 +330,7 @@ def test_a_stage_cannot_spoof_a_verdict(run: object, net: Path, stage: str) -> N
     assert not any(line.startswith("holds") for line in done.out.splitlines())
 
 
-def test_verify_states_the_claim(run: object, net: Path, tmp_path: Path) -> None:
+def test_verify_states_the_claim(run: Run, net: Path, tmp_path: Path) -> None:
     done = run("verify", net)
     for part in (
         "holds: ",
@@ -344,7 +347,7 @@ def test_verify_states_the_claim(run: object, net: Path, tmp_path: Path) -> None
     assert "on the 5 stored pairs only" in run("verify", tmp_path / "memory").out
 
 
-def test_an_altered_folder_does_not_run(run: object, net: Path) -> None:
+def test_an_altered_folder_does_not_run(run: Run, net: Path) -> None:
     content = (net / "network.safetensors").read_bytes()
     (net / "network.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     done = run("run", net, stdin="[[[0.2, 0.9]]]")
@@ -352,7 +355,7 @@ def test_an_altered_folder_does_not_run(run: object, net: Path) -> None:
     assert "altered" in done.err
 
 
-def test_saving_over_something_else_is_refused(run: object, tmp_path: Path) -> None:
+def test_saving_over_something_else_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "a.txt").write_text("a")
     done = run("compile", "scaled-mean", "-n", 2, "-N", 4, "-o", tmp_path / "mine")
@@ -360,7 +363,7 @@ def test_saving_over_something_else_is_refused(run: object, tmp_path: Path) -> N
     assert sorted(p.name for p in (tmp_path / "mine").iterdir()) == ["a.txt"]
 
 
-def test_help(run: object) -> None:
+def test_help(run: Run) -> None:
     assert "compile" in run("--help").out
     for command in ("compile", "plan", "run", "verify", "trace", "memorize", "targets", "distance", "demo"):
         assert run(command, "--help").code == 0

@@ -1,12 +1,14 @@
 """verify on honest networks: it holds, it is linear in the number of layers, and it says what it found."""
 
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import provenformer as pf
+from provenformer.bounds.integrals import Kind
 from provenformer.certificates.claim import YOURS, claim_about
 from provenformer.checker import points, walk
 from provenformer.checker import verify as verification
@@ -18,12 +20,12 @@ def work(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many numbers verify's steps on points and contexts were given, in total; and how often they were called."""
     seen = {"numbers": 0, "calls": 0}
 
-    def counted(function: object) -> object:
+    def counted(function: Callable[..., object]) -> Callable[..., object]:
         def wrapper(*args: object) -> object:
             seen["calls"] += 1
             seen["numbers"] += sum(a.size for a in args if isinstance(a, np.ndarray))
             seen["numbers"] += sum(int(np.size(v)) for a in args if isinstance(a, ReluRun) for v in (a.W_2, a.b_1))
-            return function(*args)  # type: ignore[operator]
+            return function(*args)
 
         return wrapper
 
@@ -73,7 +75,7 @@ def test_a_hundred_thousand_layers(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("kind", ["rigorous", "lipschitz", "statistical"])
 def test_honest_networks_of_every_kind(
-    construction: str, name: str, d: int, n: int, cells: int, kind: str, tmp_path: Path
+    construction: str, name: str, d: int, n: int, cells: int, kind: Kind, tmp_path: Path
 ) -> None:
     c = pf.compile(pf.targets.get(name, d, n), cells_per_axis=cells, construction=construction, kind=kind)
     c.save(tmp_path / "net")

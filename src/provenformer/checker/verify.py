@@ -20,7 +20,6 @@ that comes out is true of the altered network.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,29 +28,14 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import BadFolder, ProvenformerError, Rejected, one_line
-from provenformer.bounds.integrals import KINDS, NORM_LIMIT, Cells, IntegralBound, Kind, bound_integral, p_sum
-from provenformer.certificates.certificate import Certificate
 from provenformer.certificates.claim import BUILT_IN, YOURS, Claim, claim_about, claim_about_pairs
-from provenformer.checker.table import OutputTable
-from provenformer.checker.thin import thin_table
-from provenformer.checker.wide import wide_table
+from provenformer.checker.derive import derive, false_statement
 from provenformer.functions.grid import ContextKind, Grid
-from provenformer.functions.targets import Target, is_built_in
-from provenformer.networks.base import FloatNetwork
-from provenformer.networks.thin import Network
-from provenformer.networks.wide import WideNetwork
+from provenformer.functions.targets import Target
 from provenformer.storage import Saved, load, source_digest
 
 CONTEXT_LIMIT = 1 << 27
 MOST_BITS = 64  # of the number of tokens on the grid: more cannot be counted through anyway
-TERM_ROOM = 2.0**-20  # the builder bounds the same things by other formulas; its last digits may differ
-# What is found here, and the terms under which a certificate records it; other names are the same on both sides.
-PARTS = {"table": ("piecewise", "lost cubes"), "rounding": ("softmax", "rounding"), "data": ("rounding",)}
-# How each kind of network is walked through.
-WALKS: dict[type[FloatNetwork], Callable[[Any, Target, Grid, float, str], OutputTable]] = {
-    Network: thin_table,
-    WideNetwork: wide_table,
-}
 
 
 @dataclass(frozen=True)
@@ -97,11 +81,16 @@ def verify(path: str | Path, target: Target | None = None, *, trust_target: bool
 def _on_function(saved: Saved, given: Target | None, trust_target: bool) -> Report:
     """The claim is about a function: walk through the weights."""
     target, claim = _target(saved, given, trust_target)
+    target.require_pointwise()
+    target.require_equivariance()
+    target.require_vanishing()
     try:
-        derived, terms = _derive(saved, target)
+        grid = _grid(saved, target)
+        found = derive(saved.network, target, grid, saved.certificate)
     except Rejected as verdict:
         return Report(False, claim.bound, None, str(verdict), {}, claim)
-    return _compared(saved.certificate, claim, derived, terms)
+    false = false_statement(saved.certificate, found, grid.cells_per_axis)
+    return _compared(claim, found.bound, found.terms, false)
 
 
 def _on_data(saved: Saved, given: Target | None) -> Report:
@@ -121,51 +110,22 @@ def _on_data(saved: Saved, given: Target | None) -> Report:
     if not np.isfinite(got).all():
         return Report(False, claim.bound, None, "the network gives a value that is not finite on its data", {}, claim)
     error = float(np.abs(got - outputs).max())
-    return _compared(saved.certificate, claim, error, {"data": error})
+    stated = saved.certificate.terms
+    false = (
+        None if stated.keys() == {"rounding"} and stated["rounding"] >= error else "its terms are not its largest error"
+    )
+    return _compared(claim, error, {"data": error}, false)
 
 
-def _compared(certificate: Certificate, claim: Claim, derived: float, terms: dict[str, float]) -> Report:
+def _compared(claim: Claim, derived: float, terms: dict[str, float], false: str | None) -> Report:
+    """The verdict; `false` is what else the certificate says and is not so."""
     if not derived <= claim.bound * (1 + 1e-9):
         reason = f"the weights give {derived:.6g}, more than the claimed bound {claim.bound:.6g}"
         return Report(False, claim.bound, derived, reason, terms, claim)
-    if false := _false_term(certificate, terms):
+    if false:
         return Report(False, claim.bound, derived, false, terms, claim)
     where = f" on the {claim.pairs:,} stored pairs only" if claim.domain == "data" else " for these weights"
     return Report(True, claim.bound, derived, f"the bound {claim.bound:.6g} holds{where}", terms, claim)
-
-
-def _false_term(certificate: Certificate, found: dict[str, float]) -> str | None:
-    """What is wrong with the certificate's split of its bound: no term may be below what was found, nor all above the bound."""
-    recorded, p = certificate.terms, float(certificate.norm_order or 1.0)
-    expected = {name for part in found for name in PARTS.get(part, (part,))}
-    if recorded.keys() != expected:
-        return f"the certificate's terms are {', '.join(recorded)}, not {', '.join(sorted(expected))}"
-    sums = {
-        part: p_sum([recorded[n] for n in PARTS.get(part, (part,))], p if part == "table" else 1.0) for part in found
-    }
-    for part, value in found.items():
-        weights = (
-            sums.get("rounding", 0.0) if part == "table" else 0.0
-        )  # the table is that of weights that were rounded
-        if not value <= (sums[part] + weights) * (1 + TERM_ROOM) + certificate.bound * TERM_ROOM:
-            names = " and ".join(PARTS.get(part, (part,)))
-            return (
-                f"the weights give {value:.6g} for what the certificate calls {names}, which is {sums[part]:.6g} there"
-            )
-    whole = p_sum([sum(v for part, v in sums.items() if part != "ramps"), sums.get("ramps", 0.0)], p)
-    return None if whole <= certificate.bound * (1 + 1e-9) else "the certificate's terms add up to more than its bound"
-
-
-def _require_clip(certificate: Certificate, found: OutputTable) -> None:
-    """The recorded ends of the clip are those of the table's values and 0."""
-    values = found.values.reshape(-1, found.values.shape[-1])
-    room = 2 * found.radius + 1e-9 * float(np.abs(values).max(initial=0.0))
-    for recorded, end in (
-        (certificate.clip_low, values.min(0, initial=0.0)),
-        (certificate.clip_high, values.max(0, initial=0.0)),
-    ):
-        if not (np.abs(np.subtract(recorded, end)) <= room).all():
-            raise Rejected("the certificate's clip is not the range of the network's values")
 
 
 def _target(saved: Saved, given: Target | None, trust_target: bool) -> tuple[Target, Claim]:
@@ -203,38 +163,6 @@ def _pairs(saved: Saved) -> tuple[FloatArray, FloatArray]:
     return inputs, outputs
 
 
-def executed_rounding(network: FloatNetwork, target: Target, grid: Grid, ramp: float) -> float:
-    """How far float64, summing in any order, may be from the network's table: entry-wise, on good inputs of the box."""
-    return WALKS[type(network)](network, target, grid, ramp, "box").radius
-
-
-def _derive(saved: Saved, target: Target) -> tuple[float, dict[str, float]]:
-    network, claim = saved.network, saved.certificate
-    target.require_pointwise()
-    target.require_equivariance()
-    target.require_vanishing()
-    grid = _grid(saved, target)
-    positional = network.positions is not None
-    if target.equivariant == positional:
-        raise Rejected("positions are given exactly when the target is not equivariant")
-    ramp, p, kind = float(claim.ramp), float(claim.norm_order or 0.0), claim.kind
-    if not (0 < ramp < 0.5 and 1 <= p <= NORM_LIMIT and kind in KINDS):
-        raise Rejected("the certificate's ramp, norm or kind is outside its range")
-    found = WALKS[type(network)](network, target, grid, ramp, claim.domain)
-    if not np.isfinite(found.values).all() or not np.isfinite(found.radius):
-        raise Rejected("the network gives a value that is not finite")
-    _require_clip(claim, found)
-    cells = Cells.of(grid, found.contexts, found.values, positional, is_built_in(target))
-    integral = bound_integral(target, cells, p, _claimed_kind(kind))
-    if not np.isfinite(integral.upper):
-        raise Rejected("the target has no finite bound on a cube")
-    return _combine(target, grid, p, integral, found, claim.domain)
-
-
-def _claimed_kind(kind: str) -> Kind:
-    return next(k for k in KINDS if k == kind)
-
-
 def _grid(saved: Saved, target: Target) -> Grid:
     """The grid that the folder names, if its contexts can be counted through."""
     if (target.token_dim, target.seq_len) != (saved.network.token_dim, saved.network.seq_len):
@@ -249,24 +177,3 @@ def _grid(saved: Saved, target: Target) -> Grid:
             f"cells_per_axis={grid.cells_per_axis:,} gives more than {CONTEXT_LIMIT:,} contexts, the most that are checked."
         )
     return grid
-
-
-def _combine(
-    target: Target, grid: Grid, p: float, integral: IntegralBound, found: OutputTable, domain: str
-) -> tuple[float, dict[str, float]]:
-    """Good inputs: table and rounding. Inputs on a ramp: at most the clip range (doubled, see certify.py) against f."""
-    volume = float(np.prod(target.high - target.low) ** grid.seq_len)
-    axes = grid.token_dim * grid.seq_len
-    low, high = np.minimum(integral.low, 0.0), np.maximum(integral.high, 0.0)
-    worst = np.maximum(high - 2 * found.low, 2 * found.high - low)
-    measure = axes * found.ramp_share
-    if domain == "space":
-        if not target.vanishes_outside:
-            raise Rejected("the claim is about the whole space, but the target does not vanish outside its box")
-        measure += (1 + 2 * found.ramp_share / grid.cells_per_axis) ** axes - 1
-    elif domain != "box":
-        raise Rejected(f"the certificate's domain '{domain}' is unknown")
-    ramps = float((volume * measure * grid.seq_len) ** (1 / p) * p_sum(worst, p))
-    table, rounding = integral.upper ** (1 / p), found.radius * (axes * volume) ** (1 / p)
-    bound = p_sum((table + rounding, ramps), p)
-    return float(bound), {"table": float(table), "rounding": float(rounding), "ramps": ramps}

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from provenformer.base.errors import ProvenformerError, Rejected
+from provenformer.base.errors import ProvenformerError
 from provenformer.bounds.integrals import KINDS, NORM_LIMIT, Kind, best_kind
 from provenformer.certificates.certificate import Certificate
-from provenformer.certificates.certify import certify, require_float64, with_rounding
-from provenformer.checker.verify import executed_rounding
+from provenformer.certificates.certify import certify, require_float64
+from provenformer.compiler.executed import executed
 from provenformer.compiler.search import Draft, coarsest_that_certifies
 from provenformer.constructions import registry
 from provenformer.constructions.base import Construction
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 WIDTH_LIMIT = 1 << 22  # hidden units of a layer
-WEIGHTS_ROUND = 3  # times: the executed output against the checker's table, that table and the weights each against A
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,20 +128,10 @@ def compile(
 def softmax_relu_network(
     how: Construction, piecewise: PiecewiseConstant, certificate: Certificate, hidden_dim: int
 ) -> tuple[FloatNetwork, Certificate]:
-    """The network that runs, and its certificate: where rounding does not follow from the construction, from its weights."""
-    target, grid = piecewise.target, piecewise.grid
+    """The network that runs, and its certificate, checked against the finished weights."""
     clip = (np.array(certificate.clip_low), np.array(certificate.clip_high))
     network = how.relaxed(piecewise, certificate.ramp, clip, hidden_dim)
-    if how.rounding_is_known(hidden_dim):
-        return network, certificate
-    try:
-        radius = executed_rounding(network, target, grid, certificate.ramp)
-    except Rejected as verdict:
-        shape = f"construction='{how.name}' with hidden_dim={network.hidden_dim:,}"
-        raise ProvenformerError(
-            f"{shape} does not fit float64 at this size ({verdict}); use fewer cells or construction='sum'."
-        ) from verdict
-    return network, with_rounding(certificate, WEIGHTS_ROUND * radius, target)
+    return network, executed(how, network, piecewise, certificate, hidden_dim)
 
 
 def plan_for(target: Target, cells_per_axis: int, construction: str) -> Plan:
