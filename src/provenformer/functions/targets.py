@@ -21,6 +21,7 @@ from provenformer.base.arrays import FloatArray, require_sequences
 from provenformer.base.errors import ProvenformerError
 
 Function = Callable[[Any], Any]
+SIZE_LIMIT = 1 << 16  # numbers per token, tokens per sequence
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,10 @@ class Target:
                 raise ProvenformerError(f"{name}={value!r} is not a whole number; give an integer >= {least}.")
             if value < least:
                 raise ProvenformerError(f"{name}={value!r} is below the limit {least}; give an integer >= {least}.")
+            if value > SIZE_LIMIT:
+                raise ProvenformerError(
+                    f"{name}={str(value)[:40]} is above the limit {SIZE_LIMIT:,}; use smaller sizes."
+                )
             object.__setattr__(self, name, int(value))  # numpy's integers overflow in exact counts
         if not callable(self.fn):
             raise ProvenformerError(
