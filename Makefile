@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: env env-dev demo test lint types bench docs table1 figure1 longer clean
+.PHONY: env env-dev demo test coverage lint types bench docs table1 figure1 longer clean
 
 env: $(VENV)/.core
 env-dev: $(VENV)/.dev
@@ -29,6 +29,16 @@ demo: env
 test: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+# The same with a table of what no test runs.
+coverage: lint types
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov=provenformer --cov-report=term:skip-covered
+
+# Random functions and forgeries for MINUTES; findings are kept in tests/fuzz/found and tested from then on.
+.PHONY: fuzz
+MINUTES ?= 60
+fuzz: env-dev
+	PYTHONPATH=tests/support $(BIN)/python -m fuzz --minutes $(MINUTES)
+
 # The explorer in a real browser; installs Debian's chromium when it is missing.
 .PHONY: test-browser
 test-browser: env-dev
@@ -43,6 +53,7 @@ test-browser: env-dev
 lint: env-dev
 	$(BIN)/ruff check src tests benchmarks experiments docs
 	$(BIN)/ruff format --check src tests benchmarks experiments docs/*.py
+	$(BIN)/lint-imports
 
 types: env-dev
 	$(BIN)/mypy

@@ -14,7 +14,7 @@ LAYER_LIMIT = 10_000_000
 ATTENTION_LIMIT = 100_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What a network would cost; nothing is built. Counts are those of the softmax/ReLU network."""
 
@@ -66,6 +66,11 @@ class Plan:
     def way_out(self) -> str:
         """What else a refusal may recommend: a sweep of attention layers can be replaced by a single one."""
         return " or construction='sum'" if self.attention_layers > 1 else ""
+
+    def __repr__(self) -> str:
+        g = self.grid
+        sizes = f"d={g.token_dim}, n={g.seq_len}, N={g.cells_per_axis}"
+        return f"Plan({self.construction}, {sizes}: {self.blocks:,} blocks, {self.parameters:,} parameters)"
 
     def require_buildable(self, layer_limit: int = LAYER_LIMIT) -> None:
         """Raise when the network is over the size limit."""

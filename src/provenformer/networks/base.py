@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from provenformer.base.arrays import FloatArray
+from provenformer.base.arrays import FloatArray, HoldsArrays
 from provenformer.base.extras import extra
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-@dataclass(frozen=True, eq=False)
-class State:
+@dataclass(frozen=True, eq=False, repr=False)
+class State(HoldsArrays):
     """A batch after a number of layers of a network."""
 
     stage: str

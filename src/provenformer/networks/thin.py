@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from provenformer.base.arrays import FloatArray, require_sequences
+from provenformer.base.arrays import FloatArray, HoldsArrays, require_sequences
 from provenformer.base.errors import ProvenformerError
 from provenformer.networks.base import FloatNetwork, State
 from provenformer.networks.stack import LayerStack
@@ -27,8 +27,8 @@ from provenformer.networks.stages import INPUT
 SMALL_JOB = 1 << 20  # layers times numbers: below this the reference is as fast as loading the compiled engine
 
 
-@dataclass(frozen=True, eq=False)
-class ReluRun:
+@dataclass(frozen=True, eq=False, repr=False)
+class ReluRun(HoldsArrays):
     """A run of feed-forward layers."""
 
     kind: ClassVar[str] = "feed-forward"
@@ -43,8 +43,8 @@ class ReluRun:
         return len(self.W_2)
 
 
-@dataclass(frozen=True, eq=False)
-class SoftmaxRun:
+@dataclass(frozen=True, eq=False, repr=False)
+class SoftmaxRun(HoldsArrays):
     """A run of attention layers with two heads of size one."""
 
     kind: ClassVar[str] = "attention"
@@ -189,10 +189,6 @@ class Network(LayerStack, FloatNetwork):
         if unknown := sorted(tensors.keys() - expected):
             raise ProvenformerError(f"the file has tensors that the manifest does not name ({unknown}); save again.")
         return cls(d, n, tuple(runs), positions)
-
-    def __repr__(self) -> str:
-        heads, size, width = self.shape
-        return f"Network(d={self.token_dim}, n={self.seq_len}, {self.blocks:,} blocks, h={heads}, m={size}, r={width})"
 
 
 def _shapes(kind: str, d: int, r: int) -> dict[str, tuple[int, ...]]:

@@ -11,14 +11,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from provenformer.base.arrays import FloatArray, require_sequences
+from provenformer.base.arrays import FloatArray, HoldsArrays, require_sequences
 from provenformer.base.errors import ProvenformerError
 from provenformer.networks.base import FloatNetwork, State
 from provenformer.networks.stages import INPUT
 
 
-@dataclass(frozen=True, eq=False)
-class WideBlock:
+@dataclass(frozen=True, eq=False, repr=False)
+class WideBlock(HoldsArrays):
     """An attention layer with one head of size one, then a feed-forward layer, both with skips."""
 
     stage: str
