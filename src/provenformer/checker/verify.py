@@ -80,9 +80,9 @@ def verify(path: str | Path, target: Target | None = None) -> Report:
     return Report(True, claimed, derived, f"the bound {claimed:.6g} holds for these weights", terms)
 
 
-def executed_rounding(network: FloatNetwork, target: Target, grid: Grid, ramp: float) -> float:
-    """How far float64, summing in any order, may be from the network's table: entry-wise, on good inputs of the box."""
-    return WALKS[type(network)](network, target, grid, ramp, "box").radius
+def executed_table(network: FloatNetwork, target: Target, grid: Grid, ramp: float) -> OutputTable:
+    """What the network gives on good inputs of the box, and how far float64, summing in any order, may be from that."""
+    return WALKS[type(network)](network, target, grid, ramp, "box")
 
 
 def _error_on_data(saved: Saved) -> float:

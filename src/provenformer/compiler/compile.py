@@ -16,7 +16,7 @@ from provenformer.base.errors import ProvenformerError, Rejected
 from provenformer.bounds.integrals import KINDS, NORM_LIMIT, Kind, best_kind
 from provenformer.certificates.certificate import Certificate
 from provenformer.certificates.certify import certify, require_float64, with_rounding
-from provenformer.checker.verify import executed_rounding
+from provenformer.checker.verify import executed_table
 from provenformer.compiler.search import Draft, coarsest_that_certifies
 from provenformer.constructions import registry
 from provenformer.constructions.base import Construction
@@ -32,7 +32,9 @@ from provenformer.storage import save, target_spec
 if TYPE_CHECKING:
     from torch import nn
 
-WEIGHTS_ROUND = 3  # times: the executed output against the checker's table, that table and the weights each against A
+EXECUTED = (
+    2  # times the checker's radius: once for the executed output against its table, once as room for its formulas
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,13 +135,15 @@ def softmax_relu_network(
     if how.rounding_is_known(hidden_dim):
         return network, certificate
     try:
-        radius = executed_rounding(network, target, grid, certificate.ramp)
+        found = executed_table(network, target, grid, certificate.ramp)
     except Rejected as verdict:
         shape = f"construction='{how.name}' with hidden_dim={network.hidden_dim:,}"
         raise ProvenformerError(
             f"{shape} does not fit float64 at this size ({verdict}); use fewer cells or construction='sum'."
         ) from verdict
-    return network, with_rounding(certificate, WEIGHTS_ROUND * radius, target)
+    # Weights round, too: a value far below the ids is absorbed by them, and the table has 0 in its place.
+    off = float(np.abs(found.values - piecewise.at(found.contexts)).max(initial=0.0))
+    return network, with_rounding(certificate, off + EXECUTED * found.radius, target)
 
 
 def plan_for(target: Target, cells_per_axis: int, construction: str) -> Plan:
