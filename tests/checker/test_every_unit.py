@@ -44,7 +44,7 @@ def hat(x: np.ndarray) -> np.ndarray:
 
 
 def raising(c: pf.Compiled, at: int, height: float) -> Network:
-    """Units 4 to 7 of one more recoding layer raise a token on its first ramp; a token far left of the box goes down by little."""
+    """Units 4 to 7 of one more recoding layer raise a token on its first ramp; one far left of the box goes down by little."""
     rec = c.network.runs[at]
     assert isinstance(rec, ReluRun)
     layers = len(rec)

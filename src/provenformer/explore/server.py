@@ -245,7 +245,7 @@ def serve(port: int, open_browser: bool, say: Callable[[str], object]) -> None:
             server_header=False,
             limit_concurrency=AT_ONCE,
             timeout_keep_alive=int(BODY_SECONDS),
-        )  # fmt: skip
+        )
     )
     say(f"explorer at {address} (stop with Ctrl-C)")
     if open_browser:
