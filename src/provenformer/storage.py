@@ -31,6 +31,7 @@ from provenformer.certificates.certificate import Certificate
 from provenformer.functions import targets
 from provenformer.functions.targets import Target
 from provenformer.networks.base import FloatNetwork
+from provenformer.networks.circuit import CircuitNetwork
 from provenformer.networks.thin import Network
 from provenformer.networks.wide import WideNetwork
 
@@ -40,7 +41,11 @@ if TYPE_CHECKING:
 FORMAT = 1
 NETWORK, CERTIFICATE, MANIFEST = "network.safetensors", "certificate.json", "manifest.json"
 # The kinds of network, by the key of their layout in the manifest.
-NETWORKS: dict[str, type[FloatNetwork]] = {"runs": Network, "wide_blocks": WideNetwork}
+NETWORKS: dict[str, type[FloatNetwork]] = {
+    "runs": Network,
+    "wide_blocks": WideNetwork,
+    "circuit_blocks": CircuitNetwork,
+}
 
 
 @dataclass(frozen=True)
@@ -228,11 +233,10 @@ def _network(manifest: dict[str, Any], tensors: dict[str, FloatArray]) -> FloatN
     if kind is None:
         raise ProvenformerError(f"the manifest describes no network ({' or '.join(NETWORKS)}); save the network again.")
     weights = {k: v for k, v in tensors.items() if k != "positions" and not k.startswith("data.")}
-    return kind.of_tensors(manifest, weights, _positions(manifest, tensors))
+    return kind.of_tensors(manifest, weights, _positions(manifest, tensors, kind.positions_shape(manifest)))
 
 
-def _positions(manifest: dict[str, Any], tensors: dict[str, FloatArray]) -> FloatArray | None:
-    shape = (manifest["token_dim"], manifest["seq_len"])
+def _positions(manifest: dict[str, Any], tensors: dict[str, FloatArray], shape: tuple[int, int]) -> FloatArray | None:
     positions = tensors.get("positions")
     if (positions is not None) != manifest["positional"]:
         raise ProvenformerError("positions are not where the manifest says so; save the network again.")
