@@ -1,6 +1,7 @@
 """provenformer: Transformers constructed from a function, with a certificate."""
 
 from provenformer.base.errors import ProvenformerError
+from provenformer.bounds.numpy_calls import logsumexp, softmax
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.verify import Report, verify
 from provenformer.compiler.compile import Compiled, compile
@@ -31,8 +32,10 @@ __all__ = [
     "distance",
     "is_contextual_mapping",
     "load",
+    "logsumexp",
     "memorize",
     "plan",
+    "softmax",
     "targets",
     "verify",
 ]

@@ -74,14 +74,15 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class Apply:
-    """formula(of_j) at every token."""
+    """formula(of_j) at every token; what fusing rounded constants may have changed is at most `slack`."""
 
     formula: Formula
     of: Lin
+    slack: float = 0.0
 
     @property
     def key(self) -> Key:
-        return ("apply", self.formula, self.of.key)
+        return ("apply", self.formula, self.of.key, self.slack)
 
     @property
     def arguments(self) -> tuple[Lin, ...]:
