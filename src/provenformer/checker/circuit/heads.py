@@ -1,0 +1,182 @@
+"""The attention half of a block, one written channel at a time. Rules and proofs: docs/circuits-verify.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import Rejected
+from provenformer.checker.circuit.errors import Error
+from provenformer.checker.circuit.linear import Combination, combine, difference, hull, inner, largest, mixed, of_lin
+from provenformer.checker.circuit.precision import CAST, ELEMENTARY, LARGEST, UNIT, sum_rounding
+from provenformer.checker.circuit.scores import score_gap
+from provenformer.checker.circuit.softmax import largest_gap, movement, movement_of
+from provenformer.checker.circuit.state import Channel, Reading, State
+from provenformer.networks.circuit import Head
+from provenformer.symbols.graph import Attend, Graph, Largest
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What a head's queries and keys stand for. Every bound that does not depend on what is written."""
+
+    where: str
+    head: Head
+    state: State
+    queries: list[Reading]  # without the bias
+    keys: list[Reading]
+
+    @classmethod
+    def of(cls, where: str, head: Head, state: State) -> Scores:
+        return cls(where, head, state, [state.read(row) for row in head.W_Q], [state.read(row) for row in head.W_K])
+
+    @property
+    def positional(self) -> bool:
+        """Whether they depend on positions alone."""
+        return all(r.value.is_constant for r in (*self.queries, *self.keys))
+
+    @cached_property
+    def query_values(self) -> list[Combination]:
+        return [
+            Combination(r.value.parts, r.value.constant + bias, r.value.slack)
+            for r, bias in zip(self.queries, self.head.b_Q, strict=True)
+        ]
+
+    @cached_property
+    def moved(self) -> FloatArray:
+        """(arithmetics,): how far execution may move any score from the exact one, up to what all keys of a query share.
+
+        q~ k~ - q k = (q~ - q)(k~ - m) + q (k~ - k) + (q~ - q) m, and the last term is shared: m is the middle of k's range.
+        """
+        ranges = self.state.ranges
+        total, size, score = np.zeros(len(UNIT)), np.zeros(len(UNIT)), 0.0
+        for query, value, key, bias in zip(self.queries, self.query_values, self.keys, self.head.b_Q, strict=True):
+            q, (low, high) = largest(value, ranges), hull(key.value, ranges)
+            k, half = max(abs(low), abs(high)), (high - low) / 2
+            e_q = query.error.plain + query.rounding + (2 + 2 * CAST) * UNIT * (q + abs(bias) + query.error.plain)
+            e_k = key.error.plain + key.rounding
+            total = total + e_q * (half + e_k) + q * e_k
+            size = size + (q + e_q) * (k + e_k)
+            score += q * half
+        dot = sum_rounding(len(self.keys) + 2, size)
+        shift = 2 * UNIT * (2 * score + 2 * size)  # the largest score is subtracted before exp
+        return np.where(size <= LARGEST, total + 2 * dot + shift, np.inf)
+
+    @cached_property
+    def matrix(self) -> tuple[FloatArray, FloatArray]:
+        """Positional scores: the softmax weights (query, key), one row if all are equal, and their total variation as executed."""
+        head, state, n = self.head, self.state, self.state.seq_len
+        known = np.broadcast_to(state.constants, (len(state.channels), n))
+        q, k = head.W_Q @ known + head.b_Q[:, None], head.W_K @ known
+        q_size, k_size = np.abs(head.W_Q) @ np.abs(known) + np.abs(head.b_Q[:, None]), np.abs(head.W_K) @ np.abs(known)
+        if (q == q[:, :1]).all() and (q_size == q_size[:, :1]).all():
+            q, q_size = q[:, :1], q_size[:, :1]
+        scores, size = q.T @ k, q_size.T @ k_size
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        nonzero = [int(np.count_nonzero(w, axis=1).max(initial=0)) for w in (head.W_Q, head.W_K)]
+        count = sum(nonzero) + len(q) + 10 + 4 * CAST
+        units = 2 * count * UNIT + np.array([2.0**-52 * count[0], 0.0, 0.0])  # the first: as computed here
+        size = size + np.abs(scores) + np.abs(scores).max(axis=1, keepdims=True)
+        moved = np.array([movement_of(weights, np.minimum(u * size, 700.0)) for u in units])
+        moved = moved + moved[0] + (n + 16) * 2.0**-52
+        return weights, np.where((UNIT == 0) | (size.max() <= LARGEST), moved, np.inf)
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """What a head adds to one channel before its weights are known: a combination at every key."""
+
+    reading: Reading
+    computing: FloatArray  # (arithmetics,): exp, sums, division and products, in any order
+
+    @classmethod
+    def of(cls, scores: Scores, channel: int) -> Values:
+        head, state = scores.head, scores.state
+        used = head.W_O[channel]
+        row = used @ head.W_V
+        size = (np.abs(used) @ np.abs(head.W_V)) @ state.size
+        longest = int(np.count_nonzero(head.W_V[used != 0], axis=1).max(initial=0))
+        count = 2 * state.seq_len + ELEMENTARY + longest + int(np.count_nonzero(used)) + 12
+        reading = state.read(row)
+        own = (len(used) + 2) * 2.0**-53 * size[0]  # of the product W_O W_V as computed here
+        return cls(reading, sum_rounding(count, size * (1 + 1e-9)) + own)
+
+    def spread(self, state: State) -> FloatArray:
+        """The range of the executed values."""
+        low, high = hull(self.reading.value, state.ranges)
+        return high - low + 2 * self.reading.error.plain
+
+
+def write_mixture(heads: list[Scores], channel: int, claim: Combination) -> Channel:
+    """Heads that look at positions alone: what they add is linear, and is compared with the claim coefficient by coefficient."""
+    state = heads[0].state
+    ranges, before = state.ranges, state.channels[channel]
+    total, error, extra = before.holds, Error.absolute(before.error.plain), np.zeros(len(UNIT))
+    for scores in heads:
+        values = Values.of(scores, channel)
+        weights, variation = scores.matrix
+        total = combine([(1.0, total), (1.0, mixed(weights, values.reading.value, ranges))], ranges)
+        extra = extra + variation * values.spread(state) + values.computing
+        alone = len(heads) == 1 and before.holds.is_constant
+        error = values.reading.error.plus(error.plain) if alone else error.plus(values.reading.error.plain)
+    extra = extra * (1 + error.rho.max(axis=0))  # what is relative is so to the exact mixture
+    gap = largest(difference(total.without_constant(), claim, ranges), ranges)
+    size = largest(total, ranges) + error.plain + state.size[channel]
+    error = error.plus(extra + gap + sum_rounding(len(heads) + 2, size))
+    return Channel(Combination(claim.parts, total.constant, claim.slack), error)
+
+
+def write_attention(scores: Scores, channel: int, operation: Attend, claim: Combination, graph: Graph) -> Channel:
+    """Softmax of scores that depend on the input."""
+    state = scores.state
+    values = Values.of(scores, channel)
+    wanted = of_lin(operation.values, state.ranges, graph.seq_len)
+    offset, gap = _offset(values.reading.value, wanted, state)
+    queries, keys = ([of_lin(lin, state.ranges, graph.seq_len) for lin in part] for part in (operation.queries, operation.keys))
+    heads_keys = [r.value for r in scores.keys]
+    apart = scores.moved + score_gap(
+        scores.query_values, heads_keys, queries, keys, operation.bias, state.ranges, graph.seq_len
+    )
+    error = values.reading.error.plain + gap + wanted.slack + movement(apart) * values.spread(state) + values.computing
+    return _written(state, channel, claim, offset, error)
+
+
+def write_largest(scores: Scores, channel: int, operation: Largest, claim: Combination, graph: Graph) -> Channel:
+    """Softmax of a multiple of the values themselves: close to their maximum, from below."""
+    state, n = scores.state, graph.seq_len
+    ranges = state.ranges
+    if not all(q.is_constant and (q.constant == q.constant[0]).all() for q in scores.query_values):
+        raise Rejected(f"{scores.where}: the query of a maximum must be the same number at every token")
+    wanted = of_lin(operation.of, ranges, n)
+    key = combine([(float(q.constant[0]), k.value) for q, k in zip(scores.query_values, scores.keys, strict=True)], ranges)
+    norm = inner(wanted, wanted, n)
+    sharpness = inner(key, wanted, n) / norm if norm else 0.0
+    if not (np.isfinite(sharpness) and sharpness > 0):
+        raise Rejected(f"{scores.where}: its keys do not grow with the values whose maximum it takes")
+    low, high = hull(difference(key, combine([(sharpness, wanted)], ranges), ranges), ranges)
+    apart = scores.moved + (high - low) / 2 + sharpness * wanted.slack
+    values = Values.of(scores, channel)
+    offset, gap = _offset(values.reading.value, wanted, state)
+    below = largest_gap(n, apart) / sharpness * (1 + 1e-12)
+    error = values.reading.error.plain + gap + wanted.slack + below + values.computing
+    return _written(state, channel, claim, offset, error)
+
+
+def _offset(value: Combination, wanted: Combination, state: State) -> tuple[float, float]:
+    """A number c and a bound of |value - wanted - c|."""
+    gap = difference(value, wanted, state.ranges)
+    offset = float(gap.constant.max() + gap.constant.min()) / 2
+    rest = Combination(gap.parts, gap.constant - offset, gap.slack)
+    return offset, largest(rest, state.ranges)
+
+
+def _written(state: State, channel: int, claim: Combination, offset: float, error: FloatArray) -> Channel:
+    """A channel that held a known number, after something was added to it."""
+    before = state.channels[channel]
+    error = error + largest(before.holds.without_constant(), state.ranges) + before.error.plain
+    size = largest(claim, state.ranges) + abs(offset) + error + state.size[channel]
+    constant = before.holds.constant + offset
+    return Channel(Combination(claim.parts, constant, claim.slack), Error.absolute(error + sum_rounding(4, size)))
