@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.errors import Error
 from provenformer.checker.circuit.linear import Combination, combine, difference, hull, inner, largest, mixed, of_lin
-from provenformer.checker.circuit.precision import CAST, ELEMENTARY, LARGEST, UNIT, sum_rounding
-from provenformer.checker.circuit.scores import score_gap
+from provenformer.checker.circuit.precision import CAST, ELEMENTARY, LARGEST, UNIT, gamma_of, sum_rounding
+from provenformer.checker.circuit.scores import Products, score_gap
 from provenformer.checker.circuit.softmax import largest_gap, movement, movement_of
 from provenformer.checker.circuit.state import Channel, Reading, State
 from provenformer.networks.circuit import Head
@@ -46,24 +47,49 @@ class Scores:
         ]
 
     @cached_property
+    def known(self) -> NDArray[np.bool_]:
+        """Which products query times key are of numbers known beforehand."""
+        pairs = zip(self.queries, self.keys, strict=True)
+        return np.array([q.value.is_constant and k.value.is_constant for q, k in pairs], dtype=bool)
+
+    @cached_property
+    def sizes(self) -> tuple[FloatArray, FloatArray]:
+        """Of the known products, (query, key): the sum of their absolute terms, and how many are not exactly 0."""
+        head, state = self.head, self.state
+        constants = np.abs(np.broadcast_to(state.constants, (len(state.channels), state.seq_len)))
+        q = np.abs(head.W_Q[self.known]) @ constants + np.abs(head.b_Q[self.known, None])
+        k = np.abs(head.W_K[self.known]) @ constants
+        if (q == q[:, :1]).all():
+            q = q[:, :1]
+        return q.T @ k, (q != 0).astype(np.float64).T @ (k != 0).astype(np.float64)
+
+    @cached_property
+    def roundings(self) -> FloatArray:
+        """(arithmetics,): roundings in a row that a product of two weighted sums, and the sum of such, can suffer."""
+        nonzero = [int(np.count_nonzero(w, axis=1).max(initial=0)) for w in (self.head.W_Q, self.head.W_K)]
+        terms = int(self.sizes[1].max(initial=0.0)) + int(np.count_nonzero(~self.known))
+        return np.asarray(sum(nonzero) + terms + 10 + 4 * CAST)
+
+    @cached_property
     def moved(self) -> FloatArray:
         """(arithmetics,): how far execution may move any score from the exact one, up to what all keys of a query share.
 
         q~ k~ - q k = (q~ - q)(k~ - m) + q (k~ - k) + (q~ - q) m, and the last term is shared: m is the middle of k's range.
         """
         ranges = self.state.ranges
-        total, size, score = np.zeros(len(UNIT)), np.zeros(len(UNIT)), 0.0
-        for query, value, key, bias in zip(self.queries, self.query_values, self.keys, self.head.b_Q, strict=True):
+        total, size = np.zeros(len(UNIT)), np.full(len(UNIT), float(self.sizes[0].max(initial=0.0)))
+        total = total + 2 * gamma_of(self.roundings) * size
+        for r in np.flatnonzero(~self.known):
+            query, value, key, bias = self.queries[r], self.query_values[r], self.keys[r], self.head.b_Q[r]
             q, (low, high) = largest(value, ranges), hull(key.value, ranges)
             k, half = max(abs(low), abs(high)), (high - low) / 2
             e_q = query.error.plain + query.rounding + (2 + 2 * CAST) * UNIT * (q + abs(bias) + query.error.plain)
             e_k = key.error.plain + key.rounding
             total = total + e_q * (half + e_k) + q * e_k
             size = size + (q + e_q) * (k + e_k)
-            score += q * half
-        dot = sum_rounding(len(self.keys) + 2, size)
-        shift = 2 * UNIT * (2 * score + 2 * size)  # the largest score is subtracted before exp
-        return np.where(size <= LARGEST, total + 2 * dot + shift, np.inf)
+        # the sum of products, and the largest score subtracted before exp
+        total = total + (2 * gamma_of(self.roundings) + 4 * UNIT) * size
+        return np.where((UNIT == 0) | (size <= LARGEST), total, np.inf)
 
     @cached_property
     def matrix(self) -> tuple[FloatArray, FloatArray]:
@@ -71,19 +97,19 @@ class Scores:
         head, state, n = self.head, self.state, self.state.seq_len
         known = np.broadcast_to(state.constants, (len(state.channels), n))
         q, k = head.W_Q @ known + head.b_Q[:, None], head.W_K @ known
-        q_size, k_size = np.abs(head.W_Q) @ np.abs(known) + np.abs(head.b_Q[:, None]), np.abs(head.W_K) @ np.abs(known)
-        if (q == q[:, :1]).all() and (q_size == q_size[:, :1]).all():
-            q, q_size = q[:, :1], q_size[:, :1]
-        scores, size = q.T @ k, q_size.T @ k_size
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-        nonzero = [int(np.count_nonzero(w, axis=1).max(initial=0)) for w in (head.W_Q, head.W_K)]
-        count = sum(nonzero) + len(q) + 10 + 4 * CAST
-        units = 2 * count * UNIT + np.array([2.0**-52 * count[0], 0.0, 0.0])  # the first: as computed here
+        size = self.sizes[0]
+        if len(size) == 1:
+            q = q[:, :1]
+        scores = np.broadcast_to(q.T @ k, (len(size), n))
+        spare = scores - scores.max(axis=1, keepdims=True)
+        weights = np.exp(spare)
+        weights = (weights / weights.sum(axis=1, keepdims=True, dtype=np.longdouble)).astype(np.float64)
         size = size + np.abs(scores) + np.abs(scores).max(axis=1, keepdims=True)
+        units = 2 * gamma_of(self.roundings)
+        units[0] = 2 * (self.roundings[0] + 4) * 2.0**-53 if spare.any() else 0.0  # of the scores as computed here
         moved = np.array([movement_of(weights, np.minimum(u * size, 700.0)) for u in units])
-        moved = moved + moved[0] + (n + 16) * 2.0**-52
-        return weights, np.where((UNIT == 0) | (size.max() <= LARGEST), moved, np.inf)
+        own = 16 * 2.0**-53 if spare.any() else 2.0**-53  # exp to four units in the last place, or of 0
+        return weights, np.where((UNIT == 0) | (size.max() <= LARGEST), moved + (UNIT > 0) * moved[0] + own, np.inf)
 
 @dataclass(frozen=True, eq=False)
 class Values:
@@ -136,11 +162,10 @@ def write_attention(scores: Scores, channel: int, operation: Attend, claim: Comb
     wanted = of_lin(operation.values, state.ranges, graph.seq_len)
     offset, gap = _offset(values.reading.value, wanted, state)
     queries, keys = ([of_lin(lin, state.ranges, graph.seq_len) for lin in part] for part in (operation.queries, operation.keys))
-    heads_keys = [r.value for r in scores.keys]
-    apart = scores.moved + score_gap(
-        scores.query_values, heads_keys, queries, keys, operation.bias, state.ranges, graph.seq_len
-    )
-    error = values.reading.error.plain + gap + wanted.slack + movement(apart) * values.spread(state) + values.computing
+    found = Products(scores.query_values, [r.value for r in scores.keys])
+    apart = score_gap(found, Products(queries, keys), operation.bias, state.ranges, graph.seq_len)
+    variation = movement(scores.moved + apart.shift) + apart.tail_wanted + apart.tail_found * np.exp(2 * scores.moved)
+    error = values.reading.error.plain + gap + np.minimum(variation, 1.0) * values.spread(state) + values.computing
     return _written(state, channel, claim, offset, error)
 
 
@@ -161,7 +186,7 @@ def write_largest(scores: Scores, channel: int, operation: Largest, claim: Combi
     values = Values.of(scores, channel)
     offset, gap = _offset(values.reading.value, wanted, state)
     below = largest_gap(n, apart) / sharpness * (1 + 1e-12)
-    error = values.reading.error.plain + gap + wanted.slack + below + values.computing
+    error = values.reading.error.plain + gap + below + values.computing
     return _written(state, channel, claim, offset, error)
 
 

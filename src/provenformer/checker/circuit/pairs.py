@@ -104,8 +104,8 @@ def write_product(written: Written, operation: Product, claim: Combination, befo
     left, right = (of_lin(lin, state.ranges, graph.seq_len) for lin in (operation.left, operation.right))
     x, y = left.without_constant(), right.without_constant()
     plane = read_plane(written, x, y)
-    error_x = relative_to_whole(plane.error_x, left, state).plus(left.slack)
-    error_y = relative_to_whole(plane.error_y, right, state).plus(right.slack)
+    error_x = relative_to_whole(plane.error_x, left, state)
+    error_y = relative_to_whole(plane.error_y, right, state)
     reach = [float(np.where(np.isfinite(e.plain), e.plain, 0.0).max()) for e in (error_x, error_y)]
     ends = [range_of(graph, one, state.ranges) for one in (x, y)]
     ends = [(low - far, high + far) for (low, high), far in zip(ends, reach, strict=True)]
@@ -194,8 +194,8 @@ def write_comparison(written: Written, operation: Compare, claim: Combination, b
         plane = _single(written, step)
     else:
         plane = read_plane(written, step, carried)
-    error_first = reading_error(state, plane.row_y + own_row, first.without_constant()).plain + first.slack
-    error_second = reading_error(state, plane.row_x + plane.row_y + own_row, second.without_constant()).plain + second.slack
+    error_first = reading_error(state, plane.row_y + own_row, first.without_constant()).plain
+    error_second = reading_error(state, plane.row_x + plane.row_y + own_row, second.without_constant()).plain
     reach = float(np.where(np.isfinite(s := error_first + error_second), s, 0.0).max())
     ends = [hull(step, ranges), hull(carried, ranges) if not carried.is_constant else (0.0, 0.0)]
     worst, terms, rounded = 0.0, 0.0, 0.0

@@ -7,9 +7,8 @@ docs/circuits-verify.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +16,12 @@ from numpy.typing import NDArray
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.errors import Error
-from provenformer.checker.circuit.linear import Combination, difference, hull, inner, largest, of_lin
+from provenformer.checker.circuit.linear import (
+    Combination, difference, hull, inner, largest, of_lin, scaled_rows, token_factors,
+)  # fmt: skip
 from provenformer.checker.circuit.pieces import Pieces as Broken
 from provenformer.checker.circuit.pieces import Units, compare, read_pieces
-from provenformer.checker.circuit.precision import CAST, TINY, UNIT, sum_rounding
+from provenformer.checker.circuit.precision import CAST, TINY, UNIT, gamma_of, sum_rounding
 from provenformer.checker.circuit.ranges import range_of
 from provenformer.checker.circuit.state import Channel, State
 from provenformer.networks.circuit import CircuitBlock
@@ -68,12 +69,6 @@ class Written:
         """Of the sum over units, the bias and the skip; `terms` bounds the sum of their absolute values."""
         before = self.state.size[self.channel]
         return sum_rounding(len(self.coefficients) + 3, terms + before + float(np.abs(self.constant).max()))
-
-
-def gamma_of(counts: FloatArray) -> FloatArray:
-    """gamma for an array of counts (k, arithmetics)."""
-    product = counts * UNIT
-    return np.where(product < 0.5, product / (1 - np.minimum(product, 0.5)), np.inf)
 
 
 def write_bias(written: Written, claim: Combination) -> Channel:
@@ -146,7 +141,7 @@ def write_table(written: Written, operation: Apply | Pieces, claim: Combination,
     low, high = range_of(graph, argument, state.ranges)
     keep = np.arange(len(written.coefficients))
     direction = _direction(written, argument.without_constant(), keep)
-    error = relative_to_whole(direction.error, argument, state).plus(argument.slack)
+    error = relative_to_whole(direction.error, argument, state)
     reach = np.where(np.isfinite(error.plain), error.plain, 0.0).max() * (1 + 1e-9)
     found: list[Error] = []
     terms, rounded = 0.0, 0.0
@@ -154,13 +149,41 @@ def write_table(written: Written, operation: Apply | Pieces, claim: Combination,
         units, slack = units_at(written, direction, j, float(argument.constant[k]), float(written.constant[m]))
         pieces = read_pieces(units, low, high, reach)
         rounded = max(rounded, slack)
-        deviation, slope_at = _deviation(pieces, operation, units, low, high)
-        found.append(_through(deviation, slope_at, pieces, error, low, high))
+        found.append(_through(_deviation(pieces, operation, units, low, high), pieces, error))
         terms = max(terms, active(units, low - reach, high + reach))
     own = direction.rest + written.rounding + written.argument_slack + written.outer_rounding(terms)
     own = own + left_over(before, state) + rounded
     total = _worst(found, claim, state).plus(own + (operation.slack if isinstance(operation, Apply) else 0.0))
     return Channel(claim, total)
+
+
+def write_scaled(written: Written, claim: Combination, before: Channel) -> Channel:
+    """factor_j z_j with a factor for every token: each token has its own units on, the others are gated off by positions."""
+    state, n = written.state, written.state.seq_len
+    every = np.arange(len(written.coefficients))
+    lead = int(np.argmax(np.abs(written.coefficients) * np.abs(written.varying).max(axis=1)))
+    z = state.value(written.varying[lead]).without_constant()
+    if z.is_constant:
+        raise Rejected(f"{written.where}: its units read nothing that depends on the input")
+    direction = _direction(written, z, every)
+    wanted = difference(claim, before.holds.without_constant(), state.ranges)
+    factors = token_factors(wanted, z, n)
+    gap = largest(difference(wanted, scaled_rows(factors, z, n, state.ranges), state.ranges), state.ranges)
+    low, high = hull(z, state.ranges)
+    error = direction.error
+    reach = np.where(np.isfinite(error.plain), error.plain, 0.0).max() * (1 + 1e-9)
+    worst, terms, rounded = np.zeros(len(UNIT)), 0.0, 0.0
+    shift = written.constant - before.holds.constant
+    for j, k, m in classes(written.offsets, factors[None], shift[None]):
+        units, slack = units_at(written, direction, j, 0.0, float(shift[m]))
+        pieces = read_pieces(units, low, high, reach)
+        slope = float(factors[k])
+        deviation = broken_deviation(pieces, units, (0.0,), (slope, slope), 0.0, low, high)
+        worst = np.maximum(worst, _through(deviation, pieces, error).plain)
+        terms, rounded = max(terms, active(units, low - reach, high + reach)), max(rounded, slack)
+    own = direction.rest + written.rounding + written.argument_slack + written.outer_rounding(terms) + rounded
+    holds = Combination(claim.parts, before.holds.constant + claim.constant, claim.slack)
+    return Channel(holds, Error.absolute(worst + own + gap + before.error.plain))
 
 
 def units_at(written: Written, direction: Direction, token: int, known: float, constant: float) -> tuple[Units, float]:
@@ -180,22 +203,23 @@ def relative_to_whole(error: Error, argument: Combination, state: State) -> Erro
     return error if same else Error(error.alpha[:1], error.rho[:1])
 
 
-def _deviation(
-    pieces: Broken, operation: Apply | Pieces, units: Units, low: float, high: float
-) -> tuple[tuple[FloatArray, FloatArray, FloatArray, FloatArray], Callable[..., Any]]:
-    """(start, end, |units - function|, least |function|) on pieces of [low, high]."""
-    if isinstance(operation, Apply):
-        try:
-            found = compare(pieces, operation.formula, low, high)
-        except TypeError as error:
-            raise Rejected(f"a formula cannot be enclosed: {error}") from None
-        return (found.start, found.end, np.maximum(-found.low, found.high), found.least), pieces.steepest
-    return broken_deviation(pieces, units, operation.knots, operation.slopes, operation.start, low, high), pieces.steepest
+Deviations = tuple[FloatArray, FloatArray, FloatArray, FloatArray]  # start, end, |units - function|, least |function|
+
+
+def _deviation(pieces: Broken, operation: Apply | Pieces, units: Units, low: float, high: float) -> Deviations:
+    """Of the units from the function, on pieces of [low, high]."""
+    if isinstance(operation, Pieces):
+        return broken_deviation(pieces, units, operation.knots, operation.slopes, operation.start, low, high)
+    try:
+        found = compare(pieces, operation.formula, low, high)
+    except TypeError as error:
+        raise Rejected(f"a formula cannot be enclosed: {error}") from None
+    return found.start, found.end, np.maximum(-found.low, found.high), found.least
 
 
 def broken_deviation(
-    pieces: Broken, units: Units, knots: Any, slopes: Any, start: float, low: float, high: float
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    pieces: Broken, units: Units, knots: Sequence[float], slopes: Sequence[float], start: float, low: float, high: float
+) -> Deviations:
     """Against a piecewise linear function: the difference is one, too, and largest at knots of either."""
     at, ahead = np.array(knots, dtype=np.float64), np.array(slopes, dtype=np.float64)
     # -function as units: slope before the first knot, then at each knot the new slope and minus the old one
@@ -217,24 +241,18 @@ def broken_deviation(
     return np.nextafter(edges[:-1], -np.inf), np.nextafter(edges[1:], np.inf), np.full(k, worst), np.zeros(k)
 
 
-def _through(
-    deviation: tuple[FloatArray, FloatArray, FloatArray, FloatArray],
-    steepest: Callable[..., Any],
-    pieces: Broken,
-    error: Error,
-    low: float,
-    high: float,
-) -> Error:
+def _through(deviation: Deviations, pieces: Broken, error: Error) -> Error:
     """The units' function at a number that is off by `error`, against the formula at the number itself."""
     start, end, own, least = deviation
     size = np.maximum(np.abs(start), np.abs(end))
     moved = error.at(size)  # (arithmetics, pieces)
     total = np.empty_like(moved)
+    first, last = float(pieces.points[0]), float(pieces.points[-1])
     for i in range(len(moved)):
         if not np.isfinite(moved[i]).all():
             total[i] = np.inf
             continue
-        slope = steepest(np.maximum(start - moved[i], float(pieces.points[0])), np.minimum(end + moved[i], float(pieces.points[-1])))
+        slope = pieces.steepest(np.maximum(start - moved[i], first), np.minimum(end + moved[i], last))
         total[i] = own + slope * moved[i] * (1 + 1e-12)
     zero = np.zeros(len(UNIT))
     pairs = [(total.max(axis=1), zero)]
