@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, TooLarge
-from provenformer.constructions.circuit.errors import UNITS, Errors
+from provenformer.constructions.circuit.errors import UNITS, Errors, TooWide
 from provenformer.constructions.circuit.gadgets import (
     CompareUnits, Gadget, GateUnits, InputChannel, SquareUnits, TableUnits,
 )  # fmt: skip
@@ -27,6 +28,7 @@ from provenformer.symbols.jets import slope_bound
 
 HEAD_SHARE = 1e-3  # of the tolerance: what all maxima together may use; sharpness costs nothing
 UNDERFLOW = {"float64": 2.0**-900, "float32": 2.0**-80}  # what numbers below the smallest normal one may add (Lemma 0)
+SPARE = 1e-3  # a product's range is planned this much wider, so that the errors of float32 fit too
 ROUNDS = 12
 
 
@@ -48,7 +50,7 @@ def build(lowered: Lowered, tolerance: float, max_units: int) -> Built:
     for gadget in gadgets:
         gadget.emit(sheet)
     heads, exact = (bound(lowered, gadgets, Errors(0.0, tables=t)) for t in (False, True))
-    bounds = {name: bound(lowered, gadgets, Errors(unit)) + UNDERFLOW[name] for name, unit in UNITS.items()}
+    bounds = {name: executed_bound(lowered, gadgets, name) for name in UNITS}
     terms = {"tables": exact - heads, "attention": heads, "rounding": bounds["float64"] - exact}
     return Built(sheet.network([g.part for g in gadgets]), bounds, terms)
 
@@ -58,6 +60,14 @@ def bound(lowered: Lowered, gadgets: list[Gadget], errors: Errors) -> float:
     for gadget in gadgets:
         errors.set(gadget.part, gadget.error(errors))
     return max(errors.of(x) + errors.reading(x) * errors.size(x) for x in lowered.outputs)
+
+
+def executed_bound(lowered: Lowered, gadgets: list[Gadget], precision: str) -> float:
+    """The bound for the network as it is run; infinite where rounding leaves the ranges that gadgets were planned for."""
+    try:
+        return bound(lowered, gadgets, Errors(UNITS[precision])) + UNDERFLOW[precision]
+    except TooWide:
+        return np.inf
 
 
 @dataclass(eq=False)
@@ -100,14 +110,7 @@ class _Workshop:
         """Gadgets with the widest errors for tables that keep the bound below the tolerance."""
         peaks = sum(isinstance(part.atom.operation, Largest) for part in self.lowered.parts if part.kind == "value")
         sharp = tolerance * HEAD_SHARE / max(1, peaks)
-        if not self.tabled:
-            gadgets = self._gadgets({}, sharp)
-            found = bound(self.lowered, gadgets, Errors(UNITS["float64"]))
-            if found > tolerance:
-                raise _unreachable(found, tolerance)
-            _require_units(gadgets, max_units)
-            return gadgets
-        shape = self._shape(tolerance)
+        shape = self._shape(tolerance) if self.tabled else {}
         best, scale, low, high = None, 1.0, 0.0, np.inf
         found = np.inf
         for _ in range(ROUNDS):
@@ -116,13 +119,15 @@ class _Workshop:
             try:
                 gadgets = self._gadgets(budget, sharp)
                 found = bound(self.lowered, gadgets, Errors(UNITS["float64"]))
-            except _Wide:
+            except TooWide:
                 found = np.inf
             if found <= tolerance:
                 best, low = gadgets, scale
-                if found > 0.97 * tolerance or high / low < 1.02:
+                if not shape or found > 0.97 * tolerance or high / low < 1.02:
                     break
                 scale = min(scale * min(4.0, 0.99 * tolerance / found), high * 0.995)
+            elif not shape:
+                break
             else:
                 high = scale
                 scale = (low + high) / 2 if low else scale * max(0.05, min(0.9, 0.98 * tolerance / found))
@@ -133,8 +138,7 @@ class _Workshop:
 
     def _shape(self, tolerance: float) -> dict[int, float]:
         """Errors of the tables in the right proportion, their amplified sum the tolerance."""
-        start = {part.index: tolerance * 1e-2 for part in self.tabled}
-        amplified = self._amplifications(start)
+        amplified = self._amplifications()
         counts = np.array([self.knots[part.index] for part in self.tabled])
         factors = np.array([amplified[part.index] for part in self.tabled])
         largest = np.maximum(factors.max(axis=1), 1e-9)
@@ -142,7 +146,7 @@ class _Workshop:
         total = (factors * shape[:, None]).sum(axis=0).max()
         return {part.index: float(tolerance * s / total) for part, s in zip(self.tabled, shape, strict=True)}
 
-    def _amplifications(self, budget: dict[int, float]) -> dict[int, np.ndarray]:
+    def _amplifications(self) -> dict[int, FloatArray]:
         """By part: how much its error counts in each output. One pass backwards over the shares of the gadgets."""
         outputs = self.lowered.outputs
         total = {part.index: np.zeros(len(outputs)) for part in self.lowered.parts}
@@ -152,7 +156,6 @@ class _Workshop:
         for part in reversed(self.lowered.parts):
             for i, share in self._shares(part).items():
                 total[i] += share * total[part.index]
-        del budget
         return total
 
     def _shares(self, part: Part) -> dict[int, float]:
@@ -189,7 +192,8 @@ class _Workshop:
             x, y = arguments
             extra = (errors.of(x), errors.of(y)) if errors else (0.0, 0.0)
             radii = tuple(
-                ((v.high - v.low) / 2 + 2 * e) * (1 + 1e-9) + 1e-12 * (1 + v.largest) for v, e in zip(arguments, extra, strict=True)
+                (v.high - v.low) / 2 * (1 + SPARE) + 2 * e + 1e-9 * v.largest + 1e-300
+                for v, e in zip(arguments, extra, strict=True)
             )
             pieces = max(3, int(np.ceil(np.sqrt(radii[0] * radii[1] / budget[part.index]))))
             return SquareUnits(part, x, y, pieces + (pieces + 1) % 2, (radii[0], radii[1]))
@@ -225,10 +229,6 @@ class _Workshop:
         part = self.lowered.parts[max(counts, key=lambda i: counts[i])]
         operation = part.atom.operation
         return str(operation.formula) if isinstance(operation, Apply) else "a product"
-
-
-class _Wide(ProvenformerError):
-    pass
 
 
 def _pieces_table(operation: Pieces, low: float, high: float) -> Table:

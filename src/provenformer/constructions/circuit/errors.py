@@ -12,6 +12,11 @@ import numpy as np
 
 from provenformer.constructions.circuit.parts import Local, Part
 
+
+class TooWide(Exception):  # noqa: N818  (a verdict: tables must be finer, or the precision higher)
+    """An error so large that a gadget leaves the range for which it was planned."""
+
+
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24}
 
 

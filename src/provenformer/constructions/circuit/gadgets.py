@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
-from provenformer.base.errors import ProvenformerError
-from provenformer.constructions.circuit.errors import Errors
+from provenformer.constructions.circuit.errors import Errors, TooWide
 from provenformer.constructions.circuit.parts import Local, Part
 from provenformer.constructions.circuit.sheet import Row, Sheet
 from provenformer.constructions.circuit.tables import Table, Units
@@ -132,9 +131,7 @@ class SquareUnits(Gadget):
         ex, ey = errors.of(x), errors.of(y)
         (cx, cy), (rx, ry) = self.centres, self.radii
         if ex > rx - (x.high - x.low) / 2 or ey > ry - (y.high - y.low) / 2:
-            raise ProvenformerError(
-                f"a product of values with errors {ex:.3g} and {ey:.3g} is wider than planned; use a smaller tolerance."
-            )
+            raise TooWide(f"a product of values with errors {ex:.3g} and {ey:.3g}")
         moved = x.largest * ey + y.largest * ex + ex * ey
         own = rx * ry / self.pieces**2 * (1 + 1e-9) if errors.tables else 0.0
         if not errors.unit:
@@ -192,9 +189,7 @@ class CompareUnits(Gadget):
         ea, eb = errors.of(self.first), errors.of(self.second)
         size = errors.size(self.first) + errors.size(self.second)
         if not ea + eb + self.first.largest + self.second.largest < -self._gate / 2:
-            raise ProvenformerError(
-                f"a comparison of values with errors {ea:.3g} and {eb:.3g} is wider than planned; use a smaller tolerance."
-            )
+            raise TooWide(f"a comparison of values with errors {ea:.3g} and {eb:.3g}")
         rounding = (2 * errors.reading(self.first, self.second) + errors.gamma(8)) * (size + self._copy_offset)
         return max(ea, eb) + rounding
 
@@ -250,7 +245,7 @@ class GateUnits(Gadget):
     def error(self, errors: Errors) -> float:
         error, largest = errors.of_part[self._source.index], float(self._factors.max())
         if not error + self._source.size < -self._gate / 2:
-            raise ProvenformerError(f"a value with error {error:.3g} is wider than planned; use a smaller tolerance.")
+            raise TooWide(f"a scaled value with error {error:.3g}")
         return largest * (error + errors.gamma(self.hidden_units + 6) * (self._source.size + error))
 
     def shares(self, errors: Errors) -> Shares:  # noqa: ARG002
