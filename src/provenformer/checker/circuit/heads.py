@@ -19,6 +19,8 @@ from provenformer.checker.circuit.state import Channel, Reading, State
 from provenformer.networks.circuit import Head
 from provenformer.symbols.graph import Attend, Graph, Largest
 
+NO_WEIGHT = 2.0**-70  # keys below this weight are summed up separately: adding something tiny errs by no more than that
+
 
 @dataclass(frozen=True, eq=False)
 class Scores:
@@ -37,7 +39,7 @@ class Scores:
     @property
     def positional(self) -> bool:
         """Whether they depend on positions alone."""
-        return all(r.value.is_constant for r in (*self.queries, *self.keys))
+        return bool(self.known.all())
 
     @cached_property
     def query_values(self) -> list[Combination]:
@@ -48,27 +50,36 @@ class Scores:
 
     @cached_property
     def known(self) -> NDArray[np.bool_]:
-        """Which products query times key are of numbers known beforehand."""
-        pairs = zip(self.queries, self.keys, strict=True)
-        return np.array([q.value.is_constant and k.value.is_constant for q, k in pairs], dtype=bool)
+        """Which products query times key are of positions alone."""
+        varying = self.state.varying
+        return ~(self.head.W_Q[:, varying].any(axis=1) | self.head.W_K[:, varying].any(axis=1))
 
     @cached_property
     def sizes(self) -> tuple[FloatArray, FloatArray]:
-        """Of the known products, (query, key): the sum of their absolute terms, and how many are not exactly 0."""
+        """Of the known products, (query, key): the sum of their absolute terms, and how many roundings they suffer.
+
+        Terms that are exactly 0 are added exactly.
+        """
         head, state = self.head, self.state
-        constants = np.abs(np.broadcast_to(state.constants, (len(state.channels), state.seq_len)))
-        q = np.abs(head.W_Q[self.known]) @ constants + np.abs(head.b_Q[self.known, None])
-        k = np.abs(head.W_K[self.known]) @ constants
+        positions = np.broadcast_to(state.constants, (len(state.channels), state.seq_len))
+        W_Q, W_K, b_Q = head.W_Q[self.known], head.W_K[self.known], head.b_Q[self.known, None]
+        there = (positions != 0).astype(np.float64)
+        q, k = np.abs(W_Q) @ np.abs(positions) + np.abs(b_Q), np.abs(W_K) @ np.abs(positions)
+        each = [((W_Q != 0) @ there).max(initial=0.0), ((W_K != 0) @ there).max(initial=0.0)]
         if (q == q[:, :1]).all():
             q = q[:, :1]
-        return q.T @ k, (q != 0).astype(np.float64).T @ (k != 0).astype(np.float64)
+        terms = (q != 0).astype(np.float64).T @ (k != 0).astype(np.float64)
+        return q.T @ k, terms + sum(each) + 8
+
+    def without_slack(self, combinations: list[Combination]) -> list[Combination]:
+        """Known ones without their slack: their products have a bound of their own, entry by entry."""
+        pairs = zip(combinations, self.known, strict=True)
+        return [Combination(one.parts, one.constant) if known else one for one, known in pairs]
 
     @cached_property
     def roundings(self) -> FloatArray:
-        """(arithmetics,): roundings in a row that a product of two weighted sums, and the sum of such, can suffer."""
-        nonzero = [int(np.count_nonzero(w, axis=1).max(initial=0)) for w in (self.head.W_Q, self.head.W_K)]
-        terms = int(self.sizes[1].max(initial=0.0)) + int(np.count_nonzero(~self.known))
-        return np.asarray(sum(nonzero) + terms + 10 + 4 * CAST)
+        """(arithmetics,): roundings in a row that a known product, and the sum of all products, can suffer."""
+        return np.asarray(self.sizes[1].max(initial=8.0) + np.count_nonzero(~self.known) + 4 * CAST)
 
     @cached_property
     def moved(self) -> FloatArray:
@@ -111,6 +122,16 @@ class Scores:
         own = 16 * 2.0**-53 if spare.any() else 2.0**-53  # exp to four units in the last place, or of 0
         return weights, np.where((UNIT == 0) | (size.max() <= LARGEST), moved + (UNIT > 0) * moved[0] + own, np.inf)
 
+    @cached_property
+    def summing(self) -> tuple[int, float]:
+        """How many keys can matter to a sum over keys, and the weight of all others together."""
+        if not self.positional:
+            return self.state.seq_len, 0.0
+        weights = self.matrix[0]
+        matters = weights > NO_WEIGHT
+        return int(matters.sum(axis=1).max()), float(np.where(matters, 0.0, weights).sum(axis=1).max()) * (1 + 1e-9)
+
+
 @dataclass(frozen=True, eq=False)
 class Values:
     """What a head adds to one channel before its weights are known: a combination at every key."""
@@ -125,10 +146,13 @@ class Values:
         row = used @ head.W_V
         size = (np.abs(used) @ np.abs(head.W_V)) @ state.size
         longest = int(np.count_nonzero(head.W_V[used != 0], axis=1).max(initial=0))
-        count = 2 * state.seq_len + ELEMENTARY + longest + int(np.count_nonzero(used)) + 12
+        keys, tail = scores.summing
+        count = 2 * keys + ELEMENTARY + longest + int(np.count_nonzero(used)) + 12
         reading = state.read(row)
         own = (len(used) + 2) * 2.0**-53 * size[0]  # of the product W_O W_V as computed here
-        return cls(reading, sum_rounding(count, size * (1 + 1e-9)) + own)
+        if np.count_nonzero(used) == 1 and np.abs(used).max() == 1:
+            own = 0.0  # it is a copy
+        return cls(reading, sum_rounding(count, size * (1 + 1e-9)) + 4 * tail * size * (UNIT > 0) + own)
 
     def spread(self, state: State) -> FloatArray:
         """The range of the executed values."""
@@ -162,8 +186,9 @@ def write_attention(scores: Scores, channel: int, operation: Attend, claim: Comb
     wanted = of_lin(operation.values, state.ranges, graph.seq_len)
     offset, gap = _offset(values.reading.value, wanted, state)
     queries, keys = ([of_lin(lin, state.ranges, graph.seq_len) for lin in part] for part in (operation.queries, operation.keys))
-    found = Products(scores.query_values, [r.value for r in scores.keys])
-    apart = score_gap(found, Products(queries, keys), operation.bias, state.ranges, graph.seq_len)
+    found = Products(scores.without_slack(scores.query_values), scores.without_slack([r.value for r in scores.keys]))
+    unsure = scores.sizes[0] * scores.sizes[1] * 2.0**-52
+    apart = score_gap(found, Products(queries, keys), operation.bias, unsure, state.ranges, graph.seq_len)
     variation = movement(scores.moved + apart.shift) + apart.tail_wanted + apart.tail_found * np.exp(2 * scores.moved)
     error = values.reading.error.plain + gap + np.minimum(variation, 1.0) * values.spread(state) + values.computing
     return _written(state, channel, claim, offset, error)

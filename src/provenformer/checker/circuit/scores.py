@@ -34,15 +34,20 @@ class Gap:
     tail_wanted: float
 
 
-def score_gap(found: Products, wanted: Products, bias: FloatArray | None, ranges: Ranges, n: int) -> Gap:
-    """A head's scores against the formula's: |found - wanted - bias|, up to a function of the query."""
+def score_gap(
+    found: Products, wanted: Products, bias: FloatArray | None, unsure: FloatArray, ranges: Ranges, n: int
+) -> Gap:
+    """A head's scores against the formula's: |found - wanted - bias|, up to a function of the query.
+
+    unsure   (query, key): how far the checker's own rounding may have moved the products of positions that are in `found`
+    """
     q, k, queries, keys = found.queries, found.keys, wanted.queries, wanted.keys
     shift = _varying_keys(q, k, queries, keys, ranges, n)
     if any(len(one.constant) > 1 for one in (*k, *keys)):
         shift += _known_keys(q, k, queries, keys, ranges, n)
     for a, b in (*zip(q, k, strict=True), *zip(queries, keys, strict=True)):
         shift += a.slack * (size_of(b, ranges) + b.slack) + b.slack * size_of(a, ranges)
-    return _known(found, wanted, bias, shift, (_reach(found, ranges), _reach(wanted, ranges)), n)
+    return _known(found, wanted, bias, shift, unsure, (_reach(found, ranges), _reach(wanted, ranges)), n)
 
 
 def _reach(scores: Products, ranges: Ranges) -> float:
@@ -98,7 +103,7 @@ def _known_keys(q: Sums, k: Sums, queries: Sums, keys: Sums, ranges: Ranges, n: 
 
 
 def _known(
-    found: Products, wanted: Products, bias: FloatArray | None, shift: float, reach: tuple[float, float], n: int
+    found: Products, wanted: Products, bias: FloatArray | None, shift: float, unsure: FloatArray, reach: tuple[float, float], n: int
 ) -> Gap:
     """What is known of queries times what is known of keys, and the formula's bias: two n x n matrices of numbers.
 
@@ -107,18 +112,19 @@ def _known(
     """
     (has, size), (should, other) = (_matrix(scores, n) for scores in (found, wanted))
     should = should + (0.0 if bias is None else bias)
-    has, should = np.broadcast_arrays(has, should)
+    has, should, unsure = np.broadcast_arrays(has, should, unsure)
     gap = has - should
     top = np.argmax(should, axis=1)[:, None]
     gap = gap - np.take_along_axis(gap, top, axis=1)
     terms = len(found.queries) + len(wanted.queries) + 4
-    numbers = size + other + np.abs(should)
-    off = terms * 2.0**-52 * (numbers + np.take_along_axis(numbers, top, axis=1))
+    numbers = terms * 2.0**-52 * (size + other + np.abs(should)) + unsure
+    off = numbers + np.take_along_axis(numbers, top, axis=1)
     masked = np.abs(gap) > DIFFERENT + off
     tails = []
     for scores, far in ((has, reach[0]), (should, reach[1])):
         spare = scores - np.max(np.where(masked, -np.inf, scores), axis=1, keepdims=True)
-        tails.append(float(np.sum(np.where(masked, np.exp(np.minimum(spare + 2 * far, 700.0)), 0.0), axis=1).max()) * (1 + 1e-9))
+        weights = np.exp(np.minimum(spare + 2 * far + 2 * off, 700.0))
+        tails.append(float(np.sum(np.where(masked, weights, 0.0), axis=1).max()) * (1 + 1e-9))
     kept = np.where(masked, 0.0, gap)
     shift = shift + float((kept.max(axis=1) - kept.min(axis=1)).max()) / 2 + float(np.where(masked, 0.0, off).max())
     return Gap(shift, tails[0], tails[1])

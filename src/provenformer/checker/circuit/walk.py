@@ -91,7 +91,7 @@ def _start(network: CircuitNetwork, ranges: Ranges) -> State:
             holds = Combination(atom_combination(c, ranges).parts, known)
             reach = size + ranges.size(c)
             error = error + CAST * UNIT * ranges.size(c) + (UNIT * 2 * reach if size else 0.0)
-        channels.append(Channel(holds, Error.absolute(error)))
+        channels.append(Channel(holds, Error.absolute(error), fixed=c >= network.token_dim))
     return State(tuple(channels), ranges, network.seq_len)
 
 
