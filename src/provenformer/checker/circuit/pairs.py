@@ -105,14 +105,18 @@ def write_product(written: Written, operation: Product, claim: Combination, befo
     plane = read_plane(written, x, y)
     error_x = relative_to_whole(plane.error_x, left, state)
     error_y = relative_to_whole(plane.error_y, right, state)
-    reach = [float(np.where(np.isfinite(e.plain), e.plain, 0.0).max()) for e in (error_x, error_y)]
-    ends = [range_of(graph, one, state.ranges) for one in (x, y)]
-    ends = [(low - far, high + far) for (low, high), far in zip(ends, reach, strict=True)]
-    own, terms = np.zeros(len(UNIT)), 0.0
-    for j, a, b, m in classes(written.offsets, left.constant[None], right.constant[None], written.constant[None]):
-        shift = float(left.constant[a]), float(right.constant[b])
-        off, total = _parabolas(written, plane, j, shift, float(written.constant[m]), ends)
-        own, terms = np.maximum(own, off), max(terms, total)
+    own, terms = np.zeros(len(UNIT)), np.zeros(len(UNIT))
+    box = [range_of(graph, one, state.ranges) for one in (x, y)]
+    for i in range(len(UNIT)):  # the parabolas are compared where the numbers are that an arithmetic may find there
+        reach = float(error_x.plain[i]), float(error_y.plain[i])
+        if not np.isfinite(reach).all():
+            own[i] = np.inf
+            continue
+        ends = [(low - far, high + far) for (low, high), far in zip(box, reach, strict=True)]
+        for j, a, b, m in classes(written.offsets, left.constant[None], right.constant[None], written.constant[None]):
+            shift = float(left.constant[a]), float(right.constant[b])
+            off, total = _parabolas(written, plane, j, shift, float(written.constant[m]), ends)
+            own[i], terms[i] = max(own[i], off[i]), max(terms[i], total)
     extra = own + written.outer_rounding(terms)
     size = [max(map(abs, range_of(graph, one, state.ranges))) for one in (left, right)]
     product_size = largest(claim, state.ranges)
