@@ -167,7 +167,8 @@ def _row_sums(part: Part, uniform: bool) -> tuple[FloatArray, FloatArray]:
     if uniform:
         whole = own + mix[:, 0]
         return np.maximum(whole, 0.0), np.minimum(whole, 0.0)
-    plus, minus = np.maximum(mix, 0.0).sum(axis=1), np.minimum(mix, 0.0).sum(axis=1)
+    sums, sizes = mix.sum(axis=1), np.abs(mix).sum(axis=1)
+    plus, minus = (sizes + sums) / 2, (sums - sizes) / 2
     if own:
         diagonal = mix[0] if len(mix) == 1 else np.diagonal(mix)
         plus = plus - np.maximum(diagonal, 0.0) + np.maximum(diagonal + own, 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -34,6 +34,13 @@ class Channel:
     holds: Combination
     error: Error
     fixed: bool = False
+    _reach: list[float] = field(default_factory=list)  # found once: most channels outlive many layers
+
+    def reach(self, ranges: Ranges) -> float:
+        """The largest |value| that it holds."""
+        if not self._reach:
+            self._reach.append(largest(self.holds, ranges))
+        return self._reach[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +63,7 @@ class State:
     @cached_property
     def size(self) -> FloatArray:
         """(D, arithmetics): the largest executed |number|."""
-        return np.array([largest(c.holds, self.ranges) + c.error.plain for c in self.channels])
+        return np.array([c.reach(self.ranges) + c.error.plain for c in self.channels])
 
     @cached_property
     def errors(self) -> FloatArray:
