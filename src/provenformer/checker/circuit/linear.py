@@ -167,7 +167,8 @@ def _row_sums(part: Part, uniform: bool) -> tuple[FloatArray, FloatArray]:
     if uniform:
         whole = own + mix[:, 0]
         return np.maximum(whole, 0.0), np.minimum(whole, 0.0)
-    plus, minus = np.maximum(mix, 0.0).sum(axis=1), np.minimum(mix, 0.0).sum(axis=1)
+    sums, sizes = mix.sum(axis=1), np.abs(mix).sum(axis=1)
+    plus, minus = (sizes + sums) / 2, (sums - sizes) / 2
     if own:
         diagonal = mix[0] if len(mix) == 1 else np.diagonal(mix)
         plus = plus - np.maximum(diagonal, 0.0) + np.maximum(diagonal + own, 0.0)
@@ -213,3 +214,37 @@ def inner(one: Combination, other: Combination, n: int) -> float:
             rows = n if a.mix.shape[0] == 1 and b.mix.shape[0] == 1 else 1
             total += rows * float((a.mix * b.mix).sum())
     return total
+
+
+def token_factors(one: Combination, other: Combination, n: int) -> FloatArray:
+    """Per token a number p_j with one_j close to p_j other_j (constants left out): a fit, no bound rests on it."""
+    top, bottom = np.zeros(n), np.zeros(n)
+    for atom, part in other.parts.items():
+        rows = _dense(part, n)
+        bottom += (rows * rows).sum(axis=1)
+        if atom in one.parts:
+            top += (_dense(one.parts[atom], n) * rows).sum(axis=1)
+    return np.where(bottom > 0, top / np.where(bottom > 0, bottom, 1.0), 0.0)
+
+
+def scaled_rows(factors: FloatArray, one: Combination, n: int, ranges: Ranges) -> Combination:
+    """factors_j one_j, without its constant."""
+    parts = {
+        atom: Part(0.0, factors[:, None] * (_dense(part, n) if not ranges.uniform[atom] else _column(part, n)))
+        for atom, part in one.parts.items()
+    }
+    top = float(np.abs(factors).max())
+    return Combination(parts, np.zeros(1), top * (one.slack + 2 * U * size_of(one, ranges)) * (1 + 1e-12))
+
+
+def _dense(part: Part, n: int) -> FloatArray:
+    """Coefficients (n, keys); of an atom that is the same at every token, in a column."""
+    if part.mix is not None and part.mix.shape[1] == 1 and n > 1:
+        return _column(part, n)
+    rows = np.zeros((n, n)) if part.mix is None else np.broadcast_to(part.mix, (n, n)).copy()
+    rows[np.arange(n), np.arange(n)] += part.own
+    return rows
+
+
+def _column(part: Part, n: int) -> FloatArray:
+    return np.broadcast_to(part.own + (0.0 if part.mix is None else part.mix), (n, 1)).copy()

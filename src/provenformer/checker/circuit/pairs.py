@@ -13,12 +13,13 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.errors import Error
 from provenformer.checker.circuit.linear import Combination, combine, difference, hull, inner, largest, of_lin
+from provenformer.checker.circuit.pieces import Pieces as Broken
 from provenformer.checker.circuit.pieces import Units, compare, read_pieces
 from provenformer.checker.circuit.precision import UNIT
 from provenformer.checker.circuit.ranges import range_of
 from provenformer.checker.circuit.state import Channel
 from provenformer.checker.circuit.units import (
-    Direction, Written, active, broken_deviation, classes, left_over, reading_error, relative_to_whole, rest_of, units_at,
+    Direction, Written, broken_deviation, classes, left_over, reading_error, relative_to_whole, rest_of, units_at,
 )  # fmt: skip
 from provenformer.symbols.graph import Compare, Product
 
@@ -41,13 +42,12 @@ class Plane:
     row_y: FloatArray
     error_x: Error
     error_y: Error
-    rest: FloatArray  # (arithmetics,)
 
 
 def read_plane(written: Written, x: Combination, y: Combination) -> Plane:
     """Fit every unit's row by combinations of x and y; whatever does not fit becomes error."""
     state, n = written.state, written.state.seq_len
-    rows, weights = written.varying, np.abs(written.coefficients)
+    rows = written.varying
     groups, leads = _parallel(written.where, rows)
     gram = np.array([[inner(a, b, n) for a in (x, y)] for b in (x, y)])
     fits = []
@@ -63,15 +63,14 @@ def read_plane(written: Written, x: Combination, y: Combination) -> Plane:
     row_x, row_y = np.linalg.solve(both, rows[[leads[one], leads[two]]])
     scale = max(np.abs(row_x).max(), np.abs(row_y).max())
     row_x, row_y = (np.where(np.abs(r) < 1e-14 * scale, 0.0, r) for r in (row_x, row_y))  # what the solve left behind
-    directions, rest = [], np.zeros(len(UNIT))
+    directions = []
     for group, lead, a, b in zip(groups, leads, alpha, beta, strict=True):
         along = a * row_x + b * row_y
         slopes = (rows[group] @ rows[lead]) / float(rows[lead] @ rows[lead])
-        extra = rest_of(written, rows[group], weights[group], slopes[:, None] * along)
-        directions.append(Direction(group, along, Error.absolute(0.0), slopes, extra))
-        rest = rest + extra
+        rest = rest_of(state, rows[group], slopes[:, None] * along)
+        directions.append(Direction(group, along, Error.absolute(0.0), slopes, rest))
     errors = (reading_error(state, row_x, x), reading_error(state, row_y, y))
-    return Plane(groups, alpha, beta, directions, row_x, row_y, *errors, rest)
+    return Plane(groups, alpha, beta, directions, row_x, row_y, *errors)
 
 
 def _parallel(where: str, rows: FloatArray) -> tuple[list[NDArray[np.intp]], list[int]]:
@@ -104,17 +103,21 @@ def write_product(written: Written, operation: Product, claim: Combination, befo
     left, right = (of_lin(lin, state.ranges, graph.seq_len) for lin in (operation.left, operation.right))
     x, y = left.without_constant(), right.without_constant()
     plane = read_plane(written, x, y)
-    error_x = relative_to_whole(plane.error_x, left, state).plus(left.slack)
-    error_y = relative_to_whole(plane.error_y, right, state).plus(right.slack)
-    reach = [float(np.where(np.isfinite(e.plain), e.plain, 0.0).max()) for e in (error_x, error_y)]
-    ends = [range_of(graph, one, state.ranges) for one in (x, y)]
-    ends = [(low - far, high + far) for (low, high), far in zip(ends, reach, strict=True)]
-    own, terms, rounded = 0.0, 0.0, 0.0
-    for j, a, b, m in classes(written.offsets, left.constant[None], right.constant[None], written.constant[None]):
-        shift = float(left.constant[a]), float(right.constant[b])
-        off, size, slack = _parabolas(written, plane, j, shift, float(written.constant[m]), ends)
-        own, terms, rounded = max(own, off), max(terms, size), max(rounded, slack)
-    extra = plane.rest + written.rounding + written.argument_slack + written.outer_rounding(terms) + rounded + own
+    error_x = relative_to_whole(plane.error_x, left, state)
+    error_y = relative_to_whole(plane.error_y, right, state)
+    own, terms = np.zeros(len(UNIT)), np.zeros(len(UNIT))
+    box = [range_of(graph, one, state.ranges) for one in (x, y)]
+    for i in range(len(UNIT)):  # the parabolas are compared where the numbers are that an arithmetic may find there
+        reach = float(error_x.plain[i]), float(error_y.plain[i])
+        if not np.isfinite(reach).all():
+            own[i] = np.inf
+            continue
+        ends = [(low - far, high + far) for (low, high), far in zip(box, reach, strict=True)]
+        for j, a, b, m in classes(written.offsets, left.constant[None], right.constant[None], written.constant[None]):
+            shift = float(left.constant[a]), float(right.constant[b])
+            off, total = _parabolas(written, plane, j, shift, float(written.constant[m]), ends)
+            own[i], terms[i] = max(own[i], off[i]), max(terms[i], total)
+    extra = own + written.outer_rounding(terms)
     size = [max(map(abs, range_of(graph, one, state.ranges))) for one in (left, right)]
     product_size = largest(claim, state.ranges)
     found = Error.of(_product_pairs(error_x, error_y, size[0], size[1]), product_size)
@@ -137,19 +140,18 @@ def _product_pairs(one: Error, other: Error, x: float, y: float) -> list[tuple[F
 
 def _parabolas(
     written: Written, plane: Plane, token: int, shift: tuple[float, float], constant: float, ends: list[Any]
-) -> tuple[float, float, float]:
-    """|sum of groups - (x + shift_x)(y + shift_y)| on the box `ends`; the sum of |terms|; rounding of the units' offsets."""
+) -> tuple[FloatArray, float]:
+    """|sum of groups - (x + shift_x)(y + shift_y)| on the box `ends`, (arithmetics,), and the sum of |terms|."""
     (x0, x1), (y0, y1) = ends
-    read: list[tuple[Units, float, float, Any]] = []
-    terms, rounded = abs(constant), 0.0
+    read: list[tuple[float, float, Broken]] = []
+    terms, error = abs(constant), np.zeros(len(UNIT))
     for a, b, direction in zip(plane.alpha, plane.beta, plane.directions, strict=True):
-        units, slack = units_at(written, direction, token, 0.0, 0.0)
         corners = [a * p + b * q for p in (x0, x1) for q in (y0, y1)]
         wide = 1e-12 * max(map(abs, corners)) + 1e-300
         low, high = min(corners) - wide, max(corners) + wide
-        read.append((units, low, high, read_pieces(units, low, high)))
-        terms += active(units, low, high)
-        rounded += slack
+        here = units_at(written, direction, token, 0.0, 0.0, (low, high))
+        read.append((low, high, read_pieces(here.units, low, high)))
+        terms, error = terms + here.terms, error + here.error
     bent = np.array([len(pieces.slopes) > 1 for *_, pieces in read])
     if not bent.any():
         raise Rejected(f"{written.where}: its units add up to something linear, not to a product")
@@ -159,7 +161,7 @@ def _parabolas(
     low_sum = high_sum = 0.0
     poly = np.array([0.0, 0.0, -1.0, -shift[1], -shift[0], constant - shift[0] * shift[1]])  # x^2 y^2 xy x y 1
     size = np.abs(poly)
-    for (_units, low, high, pieces), a, b, k in zip(read, plane.alpha, plane.beta, curvature, strict=True):
+    for (low, high, pieces), a, b, k in zip(read, plane.alpha, plane.beta, curvature, strict=True):
         points = pieces.points.astype(np.float64)
         line = np.linalg.lstsq(
             np.stack([points, np.ones_like(points)], axis=1), pieces.values.astype(np.float64) - k * points**2, rcond=None
@@ -173,7 +175,7 @@ def _parabolas(
     reach = np.array([x * x, y * y, x * y, x, y, 1.0])
     middle = float(poly[-1])
     remainder = float(np.abs(poly[:-1]) @ reach[:-1]) + float(size @ reach) * (len(read) + 4) * 2.0**-52
-    return max(abs(low_sum + middle), abs(high_sum + middle)) * (1 + 1e-12) + remainder, terms, rounded
+    return max(abs(low_sum + middle), abs(high_sum + middle)) * (1 + 1e-12) + remainder + error, terms
 
 
 def write_comparison(written: Written, operation: Compare, claim: Combination, before: Channel) -> Channel:
@@ -194,26 +196,26 @@ def write_comparison(written: Written, operation: Compare, claim: Combination, b
         plane = _single(written, step)
     else:
         plane = read_plane(written, step, carried)
-    error_first = reading_error(state, plane.row_y + own_row, first.without_constant()).plain + first.slack
-    error_second = reading_error(state, plane.row_x + plane.row_y + own_row, second.without_constant()).plain + second.slack
+    error_first = reading_error(state, plane.row_y + own_row, first.without_constant()).plain
+    error_second = reading_error(state, plane.row_x + plane.row_y + own_row, second.without_constant()).plain
     reach = float(np.where(np.isfinite(s := error_first + error_second), s, 0.0).max())
     ends = [hull(step, ranges), hull(carried, ranges) if not carried.is_constant else (0.0, 0.0)]
-    worst, terms, rounded = 0.0, 0.0, 0.0
+    worst, terms = np.zeros(len(UNIT)), 0.0
     sign = np.atleast_1d(operation.sign)[None]
     bias = np.atleast_1d(written.constant - before.holds.constant)[None]
     for j, k, f, s, c in classes(written.offsets, known_step[None], known_first[None], sign, bias):
-        off, size, slack = _compared(
+        off, total = _compared(
             written, plane, j, float(known_step[k]), float(known_first[f]), float(sign[0, s]), float(bias[0, c]), ends, reach
         )
-        worst, terms, rounded = max(worst, off), max(terms, size), max(rounded, slack)
-    extra = plane.rest + written.rounding + written.argument_slack + written.outer_rounding(terms) + rounded + worst
+        worst, terms = np.maximum(worst, off), max(terms, total)
+    extra = worst + written.outer_rounding(terms)
     return Channel(claim, Error.absolute(np.maximum(error_first, error_second) + extra))
 
 
 def _single(written: Written, step: Combination) -> Plane:
     """All units read second - first."""
     state = written.state
-    rows, weights = written.varying, np.abs(written.coefficients)
+    rows = written.varying
     lead = int(np.argmax(np.abs(rows).max(axis=1)))
     norm = inner(step, step, state.seq_len)
     scale = inner(state.value(rows[lead]), step, state.seq_len) / norm if norm else 0.0
@@ -222,20 +224,19 @@ def _single(written: Written, step: Combination) -> Plane:
     row = rows[lead] / scale
     slopes = (rows @ row) / float(row @ row)
     every = np.arange(len(rows))
-    rest = rest_of(written, rows, weights, slopes[:, None] * row)
-    direction = Direction(every, row, Error.absolute(0.0), slopes, rest)
+    direction = Direction(every, row, Error.absolute(0.0), slopes, rest_of(state, rows, slopes[:, None] * row))
     zero = np.zeros_like(row)
     nothing = Error.absolute(0.0)
-    return Plane([every], np.array([1.0]), np.array([0.0]), [direction], row, zero, nothing, nothing, rest)
+    return Plane([every], np.array([1.0]), np.array([0.0]), [direction], row, zero, nothing, nothing)
 
 
 def _compared(
     written: Written, plane: Plane, token: int, known_step: float, known_first: float, sign: float, bias: float,
     ends: list[Any], reach: float,
-) -> tuple[float, float, float]:  # fmt: skip
+) -> tuple[FloatArray, float]:  # fmt: skip
     """|what the units add - (known_first + carried + the comparison's step)| at one token, on the box."""
     (s0, s1), (c0, c1) = ends
-    off, terms, rounded = 0.0, abs(bias), 0.0
+    off, terms = np.zeros(len(UNIT)), abs(bias)
     level = bias - known_first  # goes to the units that carry, which are shifted by as much so that they are always on
     knees = {1.0: (0.0, 1.0), -1.0: (1.0, 0.0), 0.0: (0.0, 0.0)}
     seen_step = seen_first = False
@@ -245,20 +246,20 @@ def _compared(
         if (steps and seen_step) or (not steps and seen_first) or factor == 0:
             raise Rejected(f"{written.where}: its units read another direction than its two arguments")
         seen_step, seen_first = seen_step or steps, seen_first or not steps
-        units, slack = units_at(written, direction, token, known, 0.0 if steps else level)
-        level = level if steps else 0.0
-        units = Units(units.slope * factor, units.offset, units.coefficient, units.constant)
         low, high = (s0 + known_step, s1 + known_step) if steps else (c0, c1)
-        other = (abs(b) * max(abs(c0), abs(c1)) if steps else abs(a) * max(abs(s0), abs(s1)))
         low, high = low - reach, high + reach
+        other = abs(b) * max(abs(c0), abs(c1)) if steps else abs(a) * max(abs(s0), abs(s1))
+        reached = sorted((factor * low, factor * high))
+        here = units_at(written, direction, token, known, 0.0 if steps else level, (reached[0] - other, reached[1] + other))
+        level = level if steps else 0.0
+        units = Units(here.units.slope * factor, here.units.offset, here.units.coefficient, here.units.constant)
         pieces = read_pieces(units, low, high)
-        slopes = knees[sign] if steps else (1.0, 1.0)
-        gap = broken_deviation(pieces, units, (0.0,), slopes, 0.0, low, high)
-        off += float(gap[2].max()) + float(np.abs(units.coefficient) @ np.abs(direction.slopes[direction.slopes != 0])) * other
-        terms += active(units, low, high)
-        rounded += slack
+        gap = broken_deviation(pieces, units, (0.0,), knees[sign] if steps else (1.0, 1.0), 0.0, low, high)
+        lipschitz = float(np.abs(units.coefficient) @ np.abs(here.units.slope))
+        off = off + float(gap[2].max()) + lipschitz * other + here.error
+        terms += here.terms
     if not seen_step and sign != 0:
         raise Rejected(f"{written.where}: none of its units compares")
     if not seen_first and (c0 or c1):
         raise Rejected(f"{written.where}: none of its units carries the first argument")
-    return off + abs(level) + 2.0**-50 * (abs(bias) + abs(known_first)), terms, rounded
+    return off + abs(level) + 2.0**-50 * (abs(bias) + abs(known_first)), terms

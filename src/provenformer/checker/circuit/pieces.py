@@ -96,9 +96,9 @@ class Deviation:
 def compare(pieces: Pieces, phi: Callable[[Any], Any], low: float, high: float) -> Deviation:
     """p - phi on the pieces of [low, high].
 
-    On a piece [a, b] of length h, p - phi is the chord of p - phi, which lies between its ends, plus chord(phi) - phi. That
-    lies in h^2/8 [min(0, inf phi''), max(0, sup phi'')]; it is at most h/4 (sup phi' - inf phi') (phi stays within the cone of its
-    slopes from both ends); and at most the oscillation of phi.
+    On a piece [a, b] of length h, p - phi is the chord of p - phi plus chord(phi) - phi. At a + s h the latter is at most
+    s (1 - s) h^2/2 max(0, sup phi''), and so from below with inf; it is at most h/4 (sup phi' - inf phi') (phi stays within the cone
+    of its slopes from both ends); and at most the oscillation of phi.
     """
     keep = (pieces.points >= low) & (pieces.points <= high)
     points, values = pieces.points[keep], pieces.values[keep]
@@ -108,14 +108,24 @@ def compare(pieces: Pieces, phi: Callable[[Any], Any], low: float, high: float) 
     below = np.nextafter((values - at.hi).astype(np.float64), -np.inf) - pieces.radius
     above = np.nextafter((values - at.lo).astype(np.float64), np.inf) + pieces.radius
     start, end = np.nextafter(nearest[:-1], -np.inf), np.nextafter(nearest[1:], np.inf)
-    down, up, least = _bend(phi, start, end)
-    return Deviation(
-        start, end, np.minimum(below[:-1], below[1:]) + down, np.maximum(above[:-1], above[1:]) + up, least
-    )
+    curved, rough, least = _bend(phi, start, end)
+    high = np.fmin(_peak(above[:-1], above[1:], curved[1]), np.maximum(above[:-1], above[1:]) + rough)
+    low = -np.fmin(_peak(-below[:-1], -below[1:], curved[0]), np.maximum(-below[:-1], -below[1:]) + rough)
+    return Deviation(start, end, low, high, least)
 
 
-def _bend(phi: Callable[[Any], Any], start: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Bounds of chord(phi) - phi on every piece, and of |phi| from below."""
+def _peak(one: FloatArray, other: FloatArray, bend: FloatArray) -> FloatArray:
+    """The largest value of (1 - s) one + s other + 4 s (1 - s) bend, bend >= 0: inside if the parabola has its top there."""
+    step = np.abs(other - one)
+    with np.errstate(all="ignore"):
+        inside = (one + other) / 2 + bend + step * step / (16 * bend)
+    return np.where(step < 4 * bend, inside * (1 + 1e-14), np.maximum(one, other) + np.where(np.isfinite(bend), 0.0, np.inf))
+
+
+def _bend(
+    phi: Callable[[Any], Any], start: FloatArray, end: FloatArray
+) -> tuple[tuple[FloatArray, FloatArray], FloatArray, FloatArray]:
+    """h^2/8 max(0, -inf phi'') and h^2/8 max(0, sup phi'') on every piece; a bound without phi''; |phi| from below."""
     parts = max(2, -(-CELLS // len(start)))
     share = np.linspace(0.0, 1.0, parts + 1)
     width = end - start
@@ -126,10 +136,10 @@ def _bend(phi: Callable[[Any], Any], start: FloatArray, end: FloatArray) -> tupl
     with np.errstate(all="ignore"):
         square = width * width / 8 * (1 + 1e-14)
         rough = np.fmin(value[1] - value[0], width / 4 * (first[1] - first[0])) * (1 + 1e-14)
-        up, down = square * np.maximum(second[1], 0.0), -square * np.minimum(second[0], 0.0)
+        curved = square * np.maximum(-second[0], 0.0), square * np.maximum(second[1], 0.0)
     low, high = cells.value.lo, cells.value.hi
     least = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(np.abs(low), np.abs(high))).min(axis=0)
-    return -np.fmin(down, rough), np.fmin(up, rough), least
+    return curved, np.where(np.isnan(rough), np.inf, rough), least
 
 
 def _window_max(values: FloatArray, first: NDArray[np.intp], last: NDArray[np.intp]) -> FloatArray:

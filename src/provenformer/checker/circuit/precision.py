@@ -20,15 +20,14 @@ CAST = np.array([0.0, 0.0, 1.0])  # weights are float64: only float32 rounds the
 ELEMENTARY = 8.0  # units that exp may be off by: four in the last place
 
 
-def gamma(count: float) -> FloatArray:
-    """k u / (1 - k u): the relative error of k roundings; infinite where that proves nothing."""
-    product = count * UNIT
+def gamma_of(counts: FloatArray | float) -> FloatArray:
+    """k u / (1 - k u): the relative error of k roundings, in each arithmetic; infinite where that proves nothing."""
+    product = counts * UNIT
     return np.where(product < 0.5, product / (1 - np.minimum(product, 0.5)), np.inf)
 
 
 def sum_rounding(terms: float, size: FloatArray | float) -> FloatArray:
     """How far a computed sum of `terms` rounded products with absolute sum `size` may be off."""
     size = np.broadcast_to(np.asarray(size, dtype=np.float64), UNIT.shape)
-    with np.errstate(invalid="ignore"):
-        error = gamma(terms + 1 + 2 * CAST[-1]) * size * (1 + 1e-12) + (terms + 1) * TINY
-    return np.where((UNIT > 0) & ~(size <= LARGEST), np.inf, np.where(UNIT > 0, error, 0.0))
+    error = gamma_of(terms + 1 + 2 * CAST) * size * (1 + 1e-12) + (terms + 1) * TINY
+    return np.where(UNIT == 0, 0.0, np.where(size <= LARGEST, error, np.inf))

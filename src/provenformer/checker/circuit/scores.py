@@ -6,6 +6,7 @@ What all keys of a query share does not change softmax, so differences are measu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,18 +14,49 @@ from provenformer.base.arrays import FloatArray
 from provenformer.checker.circuit.linear import Combination, Ranges, combine, hull, inner, largest, size_of
 
 Sums = Sequence[Combination]
+DIFFERENT = 1e-6  # known scores further apart than this count as masked, not as moved
 
 
-def score_gap(q: Sums, k: Sums, queries: Sums, keys: Sums, bias: FloatArray | None, ranges: Ranges, n: int) -> float:
-    """A bound of |sum q_r(j) k_r(i) - sum queries_s(j) keys_s(i) - bias[j, i]|, up to a function of j."""
-    parts = [_varying_keys(q, k, queries, keys, ranges, n), _known(q, k, queries, keys, bias, n)]
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Scores sum_r queries_r(j) keys_r(k)."""
+
+    queries: Sums
+    keys: Sums
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Scores are at most `shift` apart, up to what all keys of a query share, but for keys that weigh at most the two tails."""
+
+    shift: float
+    tail_found: float
+    tail_wanted: float
+
+
+def score_gap(
+    found: Products, wanted: Products, bias: FloatArray | None, unsure: FloatArray, ranges: Ranges, n: int
+) -> Gap:
+    """A head's scores against the formula's: |found - wanted - bias|, up to a function of the query.
+
+    unsure   (query, key): how far the checker's own rounding may have moved the products of positions that are in `found`
+    """
+    q, k, queries, keys = found.queries, found.keys, wanted.queries, wanted.keys
+    shift = _varying_keys(q, k, queries, keys, ranges, n)
     if any(len(one.constant) > 1 for one in (*k, *keys)):
-        parts.append(_known_keys(q, k, queries, keys, ranges, n))
-    unsure = [
-        a.slack * (size_of(b, ranges) + b.slack) + b.slack * size_of(a, ranges)
-        for a, b in (*zip(q, k, strict=True), *zip(queries, keys, strict=True))
-    ]
-    return float(sum(parts) + sum(unsure))
+        shift += _known_keys(q, k, queries, keys, ranges, n)
+    for a, b in (*zip(q, k, strict=True), *zip(queries, keys, strict=True)):
+        shift += a.slack * (size_of(b, ranges) + b.slack) + b.slack * size_of(a, ranges)
+    return _known(found, wanted, bias, shift, unsure, (_reach(found, ranges), _reach(wanted, ranges)), n)
+
+
+def _reach(scores: Products, ranges: Ranges) -> float:
+    """How far what is not known beforehand may lift or lower a score against another of the same query, halved."""
+    total = 0.0
+    for query, key in zip(scores.queries, scores.keys, strict=True):
+        total += largest(query, ranges) * _half(key.without_constant(), ranges)
+        total += largest(query.without_constant(), ranges) * float(np.ptp(key.constant)) / 2
+    return total * (1 + 1e-9)
 
 
 def _varying_keys(q: Sums, k: Sums, queries: Sums, keys: Sums, ranges: Ranges, n: int) -> float:
@@ -70,22 +102,43 @@ def _known_keys(q: Sums, k: Sums, queries: Sums, keys: Sums, ranges: Ranges, n: 
     return total
 
 
-def _known(q: Sums, k: Sums, queries: Sums, keys: Sums, bias: FloatArray | None, n: int) -> float:
-    """What is known of queries times what is known of keys, and the formula's bias: an n x n matrix of numbers."""
+def _known(
+    found: Products, wanted: Products, bias: FloatArray | None, shift: float, unsure: FloatArray, reach: tuple[float, float], n: int
+) -> Gap:
+    """What is known of queries times what is known of keys, and the formula's bias: two n x n matrices of numbers.
 
-    def table(at_query: Sums, at_key: Sums) -> tuple[FloatArray, FloatArray]:
-        a, b = (
-            np.stack([np.broadcast_to(one.constant, (n,)) for one in part]) if part else np.zeros((0, n))
-            for part in (at_query, at_key)
-        )
-        if (b == b[:, :1]).all():
-            return np.zeros((1, 1)), np.zeros((1, 1))  # shared by all keys
-        return a.T @ b, np.abs(a).T @ np.abs(b)
+    A key on which they differ must be negligible in both: masked. With M the keys on which they differ, softmax p restricted to the
+    others moves by as much as p(M), so the total variation between two such is at most that of the restrictions plus p(M) + q(M).
+    """
+    (has, size), (should, other) = (_matrix(scores, n) for scores in (found, wanted))
+    should = should + (0.0 if bias is None else bias)
+    has, should, unsure = np.broadcast_arrays(has, should, unsure)
+    gap = has - should
+    top = np.argmax(should, axis=1)[:, None]
+    gap = gap - np.take_along_axis(gap, top, axis=1)
+    terms = len(found.queries) + len(wanted.queries) + 4
+    numbers = terms * 2.0**-52 * (size + other + np.abs(should)) + unsure
+    off = numbers + np.take_along_axis(numbers, top, axis=1)
+    masked = np.abs(gap) > DIFFERENT + off
+    tails = []
+    for scores, far in ((has, reach[0]), (should, reach[1])):
+        spare = scores - np.max(np.where(masked, -np.inf, scores), axis=1, keepdims=True)
+        weights = np.exp(np.minimum(spare + 2 * far + 2 * off, 700.0))
+        tails.append(float(np.sum(np.where(masked, weights, 0.0), axis=1).max()) * (1 + 1e-9))
+    kept = np.where(masked, 0.0, gap)
+    shift = shift + float((kept.max(axis=1) - kept.min(axis=1)).max()) / 2 + float(np.where(masked, 0.0, off).max())
+    return Gap(shift, tails[0], tails[1])
 
-    (found, size), (wanted, other) = table(q, k), table(queries, keys)
-    gap = found - wanted - (0.0 if bias is None else bias)
-    off = (len(q) + len(queries) + 4) * 2.0**-52 * float((size + other).max() + (0.0 if bias is None else np.abs(bias).max()))
-    return float((gap.max(axis=1) - gap.min(axis=1)).max()) / 2 + off
+
+def _matrix(scores: Products, n: int) -> tuple[FloatArray, FloatArray]:
+    """Known queries times known keys, and the sums of absolute values; (1, 1) when no key differs from another."""
+    a, b = (
+        np.stack([np.broadcast_to(one.constant, (n,)) for one in part]) if part else np.zeros((0, n))
+        for part in (scores.queries, scores.keys)
+    )
+    if (b == b[:, :1]).all():
+        return np.zeros((1, 1)), np.zeros((1, 1))
+    return a.T @ b, np.abs(a).T @ np.abs(b)
 
 
 def _independent(combinations: Sums, n: int) -> list[Combination]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -16,12 +16,31 @@ from provenformer.checker.circuit.precision import UNIT, sum_rounding
 NEGLIGIBLE = 1e-12  # a deviation this small relative to what it deviates from is bounded without looking closer
 
 
+def known_rounding(rows: FloatArray, known: FloatArray) -> FloatArray:
+    """(k,): how far rows @ known, computed here, may be off: as many roundings as there are terms that are not 0."""
+    if not rows.size:
+        return np.zeros(len(rows))
+    terms = (rows != 0).astype(np.float64) @ (known != 0).astype(np.float64) + 2
+    return np.asarray((terms * 2.0**-53 * (np.abs(rows) @ np.abs(known))).max(axis=1))
+
+
 @dataclass(frozen=True, eq=False)
 class Channel:
-    """|executed - holds| is within `error`, at every token and for every input of the box."""
+    """|executed - holds| is within `error`, at every token and for every input of the box.
+
+    fixed   never an input, never written so far: it holds its positions, and only rounding to float32 changed them
+    """
 
     holds: Combination
     error: Error
+    fixed: bool = False
+    _reach: list[float] = field(default_factory=list)  # found once: most channels outlive many layers
+
+    def reach(self, ranges: Ranges) -> float:
+        """The largest |value| that it holds."""
+        if not self._reach:
+            self._reach.append(largest(self.holds, ranges))
+        return self._reach[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +63,7 @@ class State:
     @cached_property
     def size(self) -> FloatArray:
         """(D, arithmetics): the largest executed |number|."""
-        return np.array([largest(c.holds, self.ranges) + c.error.plain for c in self.channels])
+        return np.array([c.reach(self.ranges) + c.error.plain for c in self.channels])
 
     @cached_property
     def errors(self) -> FloatArray:
@@ -65,15 +84,15 @@ class State:
 
     @cached_property
     def varying(self) -> NDArray[np.bool_]:
-        """(D,): channels that hold more than a known number."""
-        return np.array([not c.holds.is_constant for c in self.channels])
+        """(D,): channels that hold more than their positions."""
+        return np.array([not c.fixed for c in self.channels])
 
     def value(self, row: FloatArray) -> Combination:
         """What row @ state stands for."""
         used = np.flatnonzero(row)
         known = self.constants[used]
         constant = row[used] @ known if len(used) else np.zeros(1)
-        slack = (len(used) + 2) * 2.0**-53 * float(np.abs(row[used]) @ np.abs(known).max(axis=1)) if len(used) else 0.0
+        slack = known_rounding(row[None, used], known)[0]
         data = combine([(float(row[c]), self.data[c]) for c in used if self.varying[c]], self.ranges)
         exact = len(used) <= 1 and np.abs(row[used]).max(initial=1.0) == 1.0
         if len(constant) > 1 and (constant == constant[0]).all():

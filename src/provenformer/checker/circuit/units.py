@@ -7,9 +7,8 @@ docs/circuits-verify.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +16,14 @@ from numpy.typing import NDArray
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.errors import Error
-from provenformer.checker.circuit.linear import Combination, difference, hull, inner, largest, of_lin
+from provenformer.checker.circuit.linear import (
+    Combination, difference, hull, inner, largest, of_lin, scaled_rows, token_factors,
+)  # fmt: skip
 from provenformer.checker.circuit.pieces import Pieces as Broken
 from provenformer.checker.circuit.pieces import Units, compare, read_pieces
-from provenformer.checker.circuit.precision import CAST, TINY, UNIT, sum_rounding
+from provenformer.checker.circuit.precision import CAST, TINY, UNIT, gamma_of, sum_rounding
 from provenformer.checker.circuit.ranges import range_of
-from provenformer.checker.circuit.state import Channel, State
+from provenformer.checker.circuit.state import Channel, State, known_rounding
 from provenformer.networks.circuit import CircuitBlock
 from provenformer.symbols.graph import Apply, Graph, Pieces
 
@@ -41,8 +42,7 @@ class Written:
     offsets: FloatArray  # (units, 1) or (units, n): bias and known constants
     coefficients: FloatArray  # (units,)
     constant: FloatArray  # (1,) or (n,): bias and what is known of the channel before
-    rounding: FloatArray  # (arithmetics,): of the units' arguments, times their coefficients
-    argument_slack: float  # the checker's own rounding of the offsets, times the coefficients
+    rounding: FloatArray  # (units, arithmetics): of the units' arguments, as executed and as computed here
 
     @classmethod
     def of(cls, where: str, block: CircuitBlock, channel: int, state: State, graph: Graph) -> Written:
@@ -52,28 +52,18 @@ class Written:
         known = state.constants
         offsets = rows @ known + block.b_1[used, None]
         size = np.abs(rows) @ state.size + np.abs(block.b_1[used, None])
-        count = np.count_nonzero(rows, axis=1)[:, None] + 2 + 2 * CAST
-        with np.errstate(invalid="ignore"):
-            each = gamma_of(count) * size * (1 + 1e-12) + (count + 1) * TINY
-            each = np.where(UNIT > 0, each, 0.0)
-            rounding = np.abs(coefficients) @ each if len(used) else np.zeros(len(UNIT))
-        own = (rows.shape[1] + 4) * 2.0**-53 * (np.abs(rows) @ np.abs(known).max(axis=1) + np.abs(block.b_1[used]))
+        count = np.count_nonzero(rows, axis=1)[:, None] + 3 + 2 * CAST
+        rounding = np.where(UNIT > 0, gamma_of(count) * size * (1 + 1e-12) + (count + 1) * TINY, 0.0)
+        rounding = rounding + np.abs(rows[:, ~state.varying]) @ state.errors[~state.varying]
+        own = known_rounding(rows, known) + 2.0**-52 * np.abs(block.b_1[used])
         constant = block.b_2[channel] + state.channels[channel].holds.constant
-        slack = float(np.abs(coefficients) @ own) + 2.0**-52 * float(np.abs(constant).max())
-        rounding = rounding + np.abs(coefficients) @ (np.abs(rows[:, ~state.varying]) @ state.errors[~state.varying])
         varying = rows * state.varying
-        return cls(where, state, graph, channel, varying, offsets, coefficients, constant, rounding, slack)
+        return cls(where, state, graph, channel, varying, offsets, coefficients, constant, rounding + own[:, None])
 
     def outer_rounding(self, terms: FloatArray | float) -> FloatArray:
         """Of the sum over units, the bias and the skip; `terms` bounds the sum of their absolute values."""
-        before = self.state.size[self.channel]
-        return sum_rounding(len(self.coefficients) + 3, terms + before + float(np.abs(self.constant).max()))
-
-
-def gamma_of(counts: FloatArray) -> FloatArray:
-    """gamma for an array of counts (k, arithmetics)."""
-    product = counts * UNIT
-    return np.where(product < 0.5, product / (1 - np.minimum(product, 0.5)), np.inf)
+        before, known = self.state.size[self.channel], float(np.abs(self.constant).max())
+        return sum_rounding(len(self.coefficients) + 3, terms + before + known) + 2.0**-52 * known
 
 
 def write_bias(written: Written, claim: Combination) -> Channel:
@@ -96,7 +86,7 @@ class Direction:
     row: FloatArray  # (D,): row @ state is z, up to its error
     error: Error  # of that z against the value it stands for
     slopes: FloatArray  # (units,)
-    rest: FloatArray  # (arithmetics,): all that is not z in the units' arguments, times their coefficients
+    rest: FloatArray  # (units, arithmetics): all that is in their arguments beside z and what is known
 
 
 def _direction(written: Written, wanted: Combination, keep: NDArray[np.intp]) -> Direction:
@@ -111,7 +101,7 @@ def _direction(written: Written, wanted: Combination, keep: NDArray[np.intp]) ->
     row = rows[lead] / scale
     slopes = (rows @ row) / float(row @ row)
     slopes[lead] = scale
-    return Direction(keep, row, reading_error(state, row, wanted), slopes, rest_of(written, rows, weights, slopes[:, None] * row))
+    return Direction(keep, row, reading_error(state, row, wanted), slopes, rest_of(state, rows, slopes[:, None] * row))
 
 
 def reading_error(state: State, row: FloatArray, wanted: Combination) -> Error:
@@ -121,12 +111,11 @@ def reading_error(state: State, row: FloatArray, wanted: Combination) -> Error:
     return reading.error.plus(gap)
 
 
-def rest_of(written: Written, rows: FloatArray, weights: FloatArray, fitted: FloatArray) -> FloatArray:
-    """All that the rows read beside what was fitted to them, times the units' weights."""
-    state = written.state
+def rest_of(state: State, rows: FloatArray, fitted: FloatArray) -> FloatArray:
+    """(rows, arithmetics): all that the rows read beside what was fitted to them."""
     reference = np.abs(fitted) @ state.size[:, 0]
-    rest = state.deviation(rows - fitted, reference) + 2.0**-51 * (np.abs(rows) + np.abs(fitted)) @ state.size
-    return np.asarray(weights @ rest)
+    dust = 2.0**-51 * (np.abs(rows) + np.abs(fitted)) @ state.size
+    return state.deviation(rows - fitted, reference) + dust
 
 
 def classes(*columns: FloatArray) -> list[tuple[int, ...]]:
@@ -146,31 +135,74 @@ def write_table(written: Written, operation: Apply | Pieces, claim: Combination,
     low, high = range_of(graph, argument, state.ranges)
     keep = np.arange(len(written.coefficients))
     direction = _direction(written, argument.without_constant(), keep)
-    error = relative_to_whole(direction.error, argument, state).plus(argument.slack)
+    error = relative_to_whole(direction.error, argument, state)
     reach = np.where(np.isfinite(error.plain), error.plain, 0.0).max() * (1 + 1e-9)
     found: list[Error] = []
-    terms, rounded = 0.0, 0.0
+    terms, ends = 0.0, (low - reach, high + reach)
     for j, k, m in classes(written.offsets, argument.constant[None], written.constant[None]):
-        units, slack = units_at(written, direction, j, float(argument.constant[k]), float(written.constant[m]))
-        pieces = read_pieces(units, low, high, reach)
-        rounded = max(rounded, slack)
-        deviation, slope_at = _deviation(pieces, operation, units, low, high)
-        found.append(_through(deviation, slope_at, pieces, error, low, high))
-        terms = max(terms, active(units, low - reach, high + reach))
-    own = direction.rest + written.rounding + written.argument_slack + written.outer_rounding(terms)
-    own = own + left_over(before, state) + rounded
-    total = _worst(found, claim, state).plus(own + (operation.slack if isinstance(operation, Apply) else 0.0))
-    return Channel(claim, total)
+        here = units_at(written, direction, j, float(argument.constant[k]), float(written.constant[m]), ends)
+        pieces = read_pieces(here.units, low, high, reach)
+        found.append(_through(_deviation(pieces, operation, here.units, low, high), pieces, error).plus(here.error))
+        terms = max(terms, here.terms)
+    own = written.outer_rounding(terms) + left_over(before, state) + (operation.slack if isinstance(operation, Apply) else 0.0)
+    return Channel(claim, _worst(found, claim, state).plus(own))
 
 
-def units_at(written: Written, direction: Direction, token: int, known: float, constant: float) -> tuple[Units, float]:
-    """The units at one token as functions of z, the whole argument: its known part included. And the rounding of that."""
-    c, offsets = written.coefficients[direction.units], written.offsets[direction.units, token]
-    shifted = offsets - direction.slopes * known
-    slack = 2.0**-51 * float(np.abs(c) @ (np.abs(offsets) + np.abs(direction.slopes * known)))
-    alive = direction.slopes != 0
-    constant += float(c[~alive] @ np.maximum(shifted[~alive], 0.0))
-    return Units(direction.slopes[alive], shifted[alive], c[alive], constant), slack
+def write_scaled(written: Written, claim: Combination, before: Channel) -> Channel:
+    """factor_j z_j with a factor for every token: each token has its own units on, the others are gated off by positions."""
+    state, n = written.state, written.state.seq_len
+    every = np.arange(len(written.coefficients))
+    lead = int(np.argmax(np.abs(written.coefficients) * np.abs(written.varying).max(axis=1)))
+    z = state.value(written.varying[lead]).without_constant()
+    if z.is_constant:
+        raise Rejected(f"{written.where}: its units read nothing that depends on the input")
+    direction = _direction(written, z, every)
+    wanted = difference(claim, before.holds.without_constant(), state.ranges)
+    factors = token_factors(wanted, z, n)
+    gap = largest(difference(wanted, scaled_rows(factors, z, n, state.ranges), state.ranges), state.ranges)
+    low, high = hull(z, state.ranges)
+    error = direction.error
+    reach = np.where(np.isfinite(error.plain), error.plain, 0.0).max() * (1 + 1e-9)
+    worst, terms, ends = np.zeros(len(UNIT)), 0.0, (low - reach, high + reach)
+    shift = written.constant - before.holds.constant
+    for j, k, m in classes(written.offsets, factors[None], shift[None]):
+        here = units_at(written, direction, j, 0.0, float(shift[m]), ends)
+        pieces = read_pieces(here.units, low, high, reach)
+        slope = float(factors[k])
+        deviation = broken_deviation(pieces, here.units, (0.0,), (slope, slope), 0.0, low, high)
+        worst = np.maximum(worst, _through(deviation, pieces, error).plain + here.error)
+        terms = max(terms, here.terms)
+    holds = Combination(claim.parts, before.holds.constant + claim.constant, claim.slack)
+    return Channel(holds, Error.absolute(worst + written.outer_rounding(terms) + gap + before.error.plain))
+
+
+@dataclass(frozen=True, eq=False)
+class AtToken:
+    """Units at one token (and all that see the same known numbers) as a function of one number z."""
+
+    units: Units
+    error: FloatArray  # (arithmetics,): of all units together, beside that of z
+    terms: float  # the largest sum of |coefficient| relu
+
+
+def units_at(
+    written: Written, direction: Direction, token: int, known: float, constant: float, ends: tuple[float, float]
+) -> AtToken:
+    """z is the whole argument, its known part included, and lies between `ends`. Units that are off, errors included, are left out."""
+    c, offsets, slopes = written.coefficients[direction.units], written.offsets[direction.units, token], direction.slopes
+    shifted = offsets - slopes * known
+    error = direction.rest + written.rounding[direction.units]
+    error = error + 2.0**-51 * (np.abs(offsets) + np.abs(slopes * known))[:, None]
+    top = np.maximum(slopes * ends[0], slopes * ends[1]) + shifted
+    slack = 2.0**-51 * (np.abs(slopes) * max(map(abs, ends)) + np.abs(shifted))
+    with np.errstate(invalid="ignore"):
+        on = ~(top[:, None] + slack[:, None] + error <= 0)  # (units, arithmetics)
+        total = np.abs(c) @ np.where(on, error, 0.0)
+    alive = on.any(axis=1) & (slopes != 0)
+    level = on.any(axis=1) & (slopes == 0)
+    constant += float(c[level] @ np.maximum(shifted[level], 0.0))
+    units = Units(slopes[alive], shifted[alive], c[alive], constant)
+    return AtToken(units, total, active(units, *ends))
 
 
 def relative_to_whole(error: Error, argument: Combination, state: State) -> Error:
@@ -180,22 +212,23 @@ def relative_to_whole(error: Error, argument: Combination, state: State) -> Erro
     return error if same else Error(error.alpha[:1], error.rho[:1])
 
 
-def _deviation(
-    pieces: Broken, operation: Apply | Pieces, units: Units, low: float, high: float
-) -> tuple[tuple[FloatArray, FloatArray, FloatArray, FloatArray], Callable[..., Any]]:
-    """(start, end, |units - function|, least |function|) on pieces of [low, high]."""
-    if isinstance(operation, Apply):
-        try:
-            found = compare(pieces, operation.formula, low, high)
-        except TypeError as error:
-            raise Rejected(f"a formula cannot be enclosed: {error}") from None
-        return (found.start, found.end, np.maximum(-found.low, found.high), found.least), pieces.steepest
-    return broken_deviation(pieces, units, operation.knots, operation.slopes, operation.start, low, high), pieces.steepest
+Deviations = tuple[FloatArray, FloatArray, FloatArray, FloatArray]  # start, end, |units - function|, least |function|
+
+
+def _deviation(pieces: Broken, operation: Apply | Pieces, units: Units, low: float, high: float) -> Deviations:
+    """Of the units from the function, on pieces of [low, high]."""
+    if isinstance(operation, Pieces):
+        return broken_deviation(pieces, units, operation.knots, operation.slopes, operation.start, low, high)
+    try:
+        found = compare(pieces, operation.formula, low, high)
+    except TypeError as error:
+        raise Rejected(f"a formula cannot be enclosed: {error}") from None
+    return found.start, found.end, np.maximum(-found.low, found.high), found.least
 
 
 def broken_deviation(
-    pieces: Broken, units: Units, knots: Any, slopes: Any, start: float, low: float, high: float
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    pieces: Broken, units: Units, knots: Sequence[float], slopes: Sequence[float], start: float, low: float, high: float
+) -> Deviations:
     """Against a piecewise linear function: the difference is one, too, and largest at knots of either."""
     at, ahead = np.array(knots, dtype=np.float64), np.array(slopes, dtype=np.float64)
     # -function as units: slope before the first knot, then at each knot the new slope and minus the old one
@@ -217,24 +250,18 @@ def broken_deviation(
     return np.nextafter(edges[:-1], -np.inf), np.nextafter(edges[1:], np.inf), np.full(k, worst), np.zeros(k)
 
 
-def _through(
-    deviation: tuple[FloatArray, FloatArray, FloatArray, FloatArray],
-    steepest: Callable[..., Any],
-    pieces: Broken,
-    error: Error,
-    low: float,
-    high: float,
-) -> Error:
+def _through(deviation: Deviations, pieces: Broken, error: Error) -> Error:
     """The units' function at a number that is off by `error`, against the formula at the number itself."""
     start, end, own, least = deviation
     size = np.maximum(np.abs(start), np.abs(end))
     moved = error.at(size)  # (arithmetics, pieces)
     total = np.empty_like(moved)
+    first, last = float(pieces.points[0]), float(pieces.points[-1])
     for i in range(len(moved)):
         if not np.isfinite(moved[i]).all():
             total[i] = np.inf
             continue
-        slope = steepest(np.maximum(start - moved[i], float(pieces.points[0])), np.minimum(end + moved[i], float(pieces.points[-1])))
+        slope = pieces.steepest(np.maximum(start - moved[i], first), np.minimum(end + moved[i], last))
         total[i] = own + slope * moved[i] * (1 + 1e-12)
     zero = np.zeros(len(UNIT))
     pairs = [(total.max(axis=1), zero)]

@@ -21,7 +21,7 @@ from provenformer.checker.circuit.pairs import write_comparison, write_product
 from provenformer.checker.circuit.precision import ARITHMETICS, CAST, UNIT, sum_rounding
 from provenformer.checker.circuit.ranges import ranges_of
 from provenformer.checker.circuit.state import Channel, State
-from provenformer.checker.circuit.units import Written, write_bias, write_table
+from provenformer.checker.circuit.units import Written, write_bias, write_scaled, write_table
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Claim
 from provenformer.symbols.graph import Apply, Attend, Compare, Graph, Largest, Lin, Pieces, Product
 
@@ -91,7 +91,7 @@ def _start(network: CircuitNetwork, ranges: Ranges) -> State:
             holds = Combination(atom_combination(c, ranges).parts, known)
             reach = size + ranges.size(c)
             error = error + CAST * UNIT * ranges.size(c) + (UNIT * 2 * reach if size else 0.0)
-        channels.append(Channel(holds, Error.absolute(error)))
+        channels.append(Channel(holds, Error.absolute(error), fixed=c >= network.token_dim))
     return State(tuple(channels), ranges, network.seq_len)
 
 
@@ -154,7 +154,7 @@ def _after_units(
         if not len(units.coefficients):
             new[c] = write_bias(units, claim)
         elif claims[c].rows is not None:
-            raise Rejected(f"{units.where}: units cannot mix tokens")
+            new[c] = write_scaled(units, claim, before)
         elif isinstance(operation, Apply | Pieces):
             new[c] = write_table(units, operation, claim, before)
         elif isinstance(operation, Product):
@@ -178,6 +178,6 @@ def _readout(network: CircuitNetwork, row: int, lin: Lin, state: State, graph: G
     reading = state.read(network.W_out[row])
     bias = float(network.b_out[row])
     value = Combination(reading.value.parts, reading.value.constant + bias, reading.value.slack)
-    gap = largest(difference(value, wanted, state.ranges), state.ranges) + wanted.slack
+    gap = largest(difference(value, wanted, state.ranges), state.ranges)
     size = np.abs(network.W_out[row]) @ state.size + abs(bias)
     return reading.error.plain + gap + sum_rounding(np.count_nonzero(network.W_out[row]) + 3, size) + 2.0**-52 * abs(bias)
