@@ -73,8 +73,11 @@ TERM_MEANINGS = {
     "ramps": "inputs so near a cell edge that a ReLU is still on its way",
     "softmax": "softmax in place of hardmax",
     "rounding": "float64, as executed",
+}
+CIRCUIT_TERM_MEANINGS = {
     "tables": "piecewise linear tables in place of functions and products",
     "attention": "maxima and permutations by softmax at a finite temperature",
+    "rounding": "float64, as executed",
 }
 BASIS: dict[Kind, str] = {
     "rigorous": "f was evaluated on boxes in interval arithmetic; the bound is a theorem about the saved weights.",

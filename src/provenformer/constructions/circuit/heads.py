@@ -34,7 +34,7 @@ class MeanHead(Gadget):
 
     @property
     def _length(self) -> int:
-        return rows_of(self.part).shape[1]
+        return int(rows_of(self.part).shape[1])
 
     def shares(self, errors: Errors) -> Shares:  # noqa: ARG002
         return {source_of(self.part).index: 1.0}
@@ -58,7 +58,7 @@ class PickHead(Gadget):
     @cached_property
     def _temperature(self) -> float:
         n = len(self._choice)
-        return (MARGIN + np.log(n)) / (1 - np.cos(2 * np.pi / n))
+        return float((MARGIN + np.log(n)) / (1 - np.cos(2 * np.pi / n)))
 
     @cached_property
     def _gap(self) -> float:
@@ -157,7 +157,7 @@ class MaxHead(Gadget):
     @property
     def own(self) -> float:
         """W((n - 1)/e) / sharpness."""
-        return lambert(self.length) / self.sharpness
+        return float(lambert(self.length) / self.sharpness)
 
     def error(self, errors: Errors) -> float:
         size = errors.size(self.of)
@@ -176,7 +176,7 @@ class MaxHead(Gadget):
 
 def lambert(length: int) -> float:
     """W((n - 1)/e): softmax of n values at temperature t stays at most t times this below their maximum."""
-    return float(lambertw((length - 1) / np.e).real) * (1 + 1e-12)
+    return float(lambertw((length - 1) / np.e).real * (1 + 1e-12))
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +203,7 @@ class SoftmaxHead(Gadget):
         best = self.bias.max(axis=1, keepdims=True)
         if not np.isfinite(best).all():
             raise Untraceable("a mask leaves a token nothing to attend to; allow at least one token in every row.")
-        return np.maximum(self.bias - best, -2 * self._scores_at_most - MARGIN - 2 * np.log(self.length))
+        return np.asarray(np.maximum(self.bias - best, -2 * self._scores_at_most - MARGIN - 2 * np.log(self.length)))
 
     def error(self, errors: Errors) -> float:
         moved, count = 0.0, len(self.queries)
@@ -247,7 +247,7 @@ def logarithms(rows: FloatArray) -> FloatArray:
     """Scores whose softmax is `rows`; what is 0 lies MARGIN + 2 log n below the best."""
     with np.errstate(divide="ignore"):
         logs = np.log(rows)
-    return np.maximum(logs, logs.max(axis=1, keepdims=True) - MARGIN - 2 * np.log(rows.shape[1]))
+    return np.asarray(np.maximum(logs, logs.max(axis=1, keepdims=True) - MARGIN - 2 * np.log(rows.shape[1])))
 
 
 def positional_scores(sheet: Sheet, scores: FloatArray) -> tuple[list[Row], list[Row]]:
