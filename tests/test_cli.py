@@ -3,7 +3,9 @@
 import io
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +20,15 @@ class Result:
         self.code, self.out, self.err = code, out, err
 
     @property
-    def json(self) -> object:
+    def json(self) -> Any:
         return json.loads(self.out)
 
 
+Run = Callable[..., Result]
+
+
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> object:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """`provenformer ARGS`, in this process, through the entry point itself."""
 
     def call(*args: object, stdin: str = "") -> Result:
@@ -47,7 +52,7 @@ def net(tmp_path: Path) -> Path:
     return tmp_path / "net"
 
 
-def test_compile_verify_run_distance(run: object, tmp_path: Path) -> None:
+def test_compile_verify_run_distance(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "net"
     done = run("compile", "softmax-mean", "-n", 2, "--tolerance", 0.1, "-o", folder, "--json")
     assert done.code == 0
@@ -67,7 +72,7 @@ def test_compile_verify_run_distance(run: object, tmp_path: Path) -> None:
     assert "certified" in run("distance", folder, "--samples", 4096).out
 
 
-def test_human_output_says_the_certificate(run: object, tmp_path: Path) -> None:
+def test_human_output_says_the_certificate(run: Run, tmp_path: Path) -> None:
     done = run("compile", "scaled-mean", "-n", 2, "-N", 4, "-o", tmp_path / "net")
     assert done.code == 0
     assert "rigorous" in done.out
@@ -75,7 +80,7 @@ def test_human_output_says_the_certificate(run: object, tmp_path: Path) -> None:
     assert "holds" in run("verify", tmp_path / "net").out
 
 
-def test_options_reach_compile(run: object) -> None:
+def test_options_reach_compile(run: Run) -> None:
     done = run(
         "compile",
         "centered",
@@ -99,7 +104,7 @@ def test_options_reach_compile(run: object) -> None:
     assert done.json["certificate"]["norm_order"] == 1
 
 
-def test_plan_targets_trace_demo(run: object) -> None:
+def test_plan_targets_trace_demo(run: Run) -> None:
     plan = run("plan", "-d", 2, "-n", 3, "-N", 16, "--json").json
     assert plan["blocks"] == pf.plan(2, 3, 16).blocks
     assert run("plan").code == 0
@@ -111,7 +116,7 @@ def test_plan_targets_trace_demo(run: object) -> None:
     assert run("trace", "scaled-mean", "-n", 2, "--every", "layer", stdin="[[[0.2, 0.9]]]").code == 0
 
 
-def test_memorize(run: object, tmp_path: Path) -> None:
+def test_memorize(run: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2, 5, 1, 3))
     (tmp_path / "pairs.json").write_text(json.dumps({"inputs": x.tolist(), "outputs": y.tolist()}))
@@ -124,7 +129,7 @@ def test_memorize(run: object, tmp_path: Path) -> None:
     assert run("memorize", tmp_path / "pairs.npz", "-o", tmp_path / "net", "--positional").code == 0
 
 
-def test_sequences_from_files(run: object, net: Path, tmp_path: Path) -> None:
+def test_sequences_from_files(run: Run, net: Path, tmp_path: Path) -> None:
     x = np.random.default_rng(1).random((3, 1, 2))
     np.save(tmp_path / "x.npy", x)
     (tmp_path / "x.json").write_text(json.dumps(x.tolist()))
@@ -133,7 +138,7 @@ def test_sequences_from_files(run: object, net: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(run("run", net, "-i", tmp_path / name, "--json").json, expected)
 
 
-def test_functions_by_import_path(run: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_by_import_path(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_target_module.py").write_text("def half(x):\n    return 0.5 * x\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -144,7 +149,7 @@ def test_functions_by_import_path(run: object, tmp_path: Path, monkeypatch: pyte
     assert run("compile", "my_target_module:nothing", "-n", 2, "-N", 4).code == 2
 
 
-def test_exit_code_1_when_a_bound_does_not_hold(run: object, net: Path) -> None:
+def test_exit_code_1_when_a_bound_does_not_hold(run: Run, net: Path) -> None:
     bound = pf.load(net).certificate.bound
     forge(net, certificate={"bound": bound / 2})
     rejected = run("verify", net)
@@ -184,7 +189,7 @@ def test_exit_code_1_when_a_bound_does_not_hold(run: object, net: Path) -> None:
     ],
 )
 def test_errors_are_short_and_exit_with_2(
-    run: object, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     extra = ["-o", str(tmp_path / "out")] if arguments[0] == "compile" else []
@@ -200,13 +205,13 @@ def test_errors_are_short_and_exit_with_2(
 @pytest.mark.parametrize(
     "text", ["", "not json", "[1, 2]", '[["a", "b"]]', "[[[0.1, 0.2, 0.3]]]", "{}", "[[[NaN, 0.1]]]"]
 )
-def test_bad_sequences(run: object, net: Path, text: str) -> None:
+def test_bad_sequences(run: Run, net: Path, text: str) -> None:
     done = run("run", net, stdin=text)
     assert done.code == 2
     assert len(done.err.strip().splitlines()) == 1
 
 
-def test_an_altered_folder_does_not_run(run: object, net: Path) -> None:
+def test_an_altered_folder_does_not_run(run: Run, net: Path) -> None:
     content = (net / "network.safetensors").read_bytes()
     (net / "network.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     done = run("run", net, stdin="[[[0.2, 0.9]]]")
@@ -214,7 +219,7 @@ def test_an_altered_folder_does_not_run(run: object, net: Path) -> None:
     assert "altered" in done.err
 
 
-def test_saving_over_something_else_is_refused(run: object, tmp_path: Path) -> None:
+def test_saving_over_something_else_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "a.txt").write_text("a")
     done = run("compile", "scaled-mean", "-n", 2, "-N", 4, "-o", tmp_path / "mine")
@@ -222,7 +227,7 @@ def test_saving_over_something_else_is_refused(run: object, tmp_path: Path) -> N
     assert sorted(p.name for p in (tmp_path / "mine").iterdir()) == ["a.txt"]
 
 
-def test_help(run: object) -> None:
+def test_help(run: Run) -> None:
     assert "compile" in run("--help").out
     for command in ("compile", "plan", "run", "verify", "trace", "memorize", "targets", "distance", "demo"):
         assert run(command, "--help").code == 0

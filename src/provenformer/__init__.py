@@ -1,6 +1,7 @@
 """provenformer: Transformers constructed from a function, with a certificate."""
 
 from provenformer.base.errors import ProvenformerError
+from provenformer.base.version import __version__
 from provenformer.bounds.numpy_calls import logsumexp, softmax
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.verify import Report, verify
@@ -27,6 +28,7 @@ __all__ = [
     "Report",
     "Saved",
     "Target",
+    "__version__",
     "compile",
     "compile_tokens",
     "distance",

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import thin
 
 import provenformer as pf
 from provenformer.networks import engine
@@ -15,7 +16,7 @@ from provenformer.networks.thin import Network, ReluRun, SoftmaxRun
 )
 def test_constructed_networks(construction: str, name: str, token_dim: int, seq_len: int, cells: int) -> None:
     target = pf.targets.get(name, token_dim, seq_len)
-    g = pf.compile(target, cells_per_axis=cells, construction=construction, kind="lipschitz").network
+    g = thin(pf.compile(target, cells_per_axis=cells, construction=construction, kind="lipschitz").network)
     outside = np.random.default_rng(1).normal(size=(300, token_dim, seq_len)) * 3
     corners = np.random.default_rng(2).integers(0, cells + 1, size=(300, token_dim, seq_len)) / cells
     x = np.concatenate([target.sample(300), outside, corners])

@@ -1,7 +1,8 @@
-"""Arrays of sequences: (..., token_dim, seq_len), one token per column, float64."""
+"""Arrays of sequences, (..., token_dim, seq_len), one token per column, float64; and manners of objects that hold arrays."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,19 @@ from numpy.typing import NDArray
 from provenformer.base.errors import ProvenformerError
 
 FloatArray = NDArray[np.float64]
+
+
+class HoldsArrays:
+    """A dataclass (eq=False, repr=False) with arrays in it: one line that shows their shapes, and == is identity."""
+
+    def __repr__(self) -> str:
+        shown = (f"{field.name}={_brief(getattr(self, field.name))}" for field in fields(self))  # type: ignore[arg-type]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _brief(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return repr(value) if shape is None else f"array{tuple(shape)}"
 
 
 def require_sequences(x: Any, token_dim: int, seq_len: int) -> FloatArray:

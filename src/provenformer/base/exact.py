@@ -65,7 +65,7 @@ def _divide(num: int, den: int) -> float:
         return float("inf") if num > 0 else float("-inf")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ExactArray:
     """The exact array `num / den + dyadic`."""
 
@@ -92,6 +92,9 @@ class ExactArray:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.num.shape
+
+    def __repr__(self) -> str:
+        return f"ExactArray({self.shape}, over {self.den}{'' if self.dyadic is None else ', and floats'})"
 
     @property
     def common_denominator(self) -> int:

@@ -10,7 +10,7 @@ from provenformer.bounds.integrals import CONFIDENCE, Kind, p_sum
 Domain = Literal["box", "space", "data"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
     """d_p(f, g) <= bound over `domain`. `kind` says what the claim about f rests on."""
 
@@ -45,9 +45,19 @@ class Certificate:
             shares[name] = good_share * main / good * (terms[name] / main) ** p if main else 0.0
         return {name: bound * shares[name] for name in terms}
 
+    @property
+    def short(self) -> str:
+        """The inequality and its kind, without the function: claim.py has the claim in full."""
+        if self.norm_order is None:
+            return f"largest error <= {self.bound:.3g} on {self.details.get('pairs', 'its')} pairs"
+        return f"d_{self.norm_order:g} <= {self.bound:.3g} over the {self.domain}, {self.kind}"
+
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and strings."""
         return asdict(self)
+
+    def __repr__(self) -> str:
+        return f"Certificate({self.short})"
 
 
 TERM_MEANINGS = {

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from provenformer.base.errors import ProvenformerError, Rejected
+from provenformer.base.errors import ProvenformerError
 from provenformer.bounds.integrals import KINDS, NORM_LIMIT, Kind, best_kind
 from provenformer.certificates.certificate import Certificate
-from provenformer.certificates.certify import certify, require_float64, with_rounding
-from provenformer.checker.verify import executed_rounding
+from provenformer.certificates.certify import certify, require_float64
+from provenformer.compiler.executed import executed
 from provenformer.compiler.search import Draft, coarsest_that_certifies
 from provenformer.constructions import registry
 from provenformer.constructions.base import Construction
@@ -32,7 +32,7 @@ from provenformer.storage import save, target_spec
 if TYPE_CHECKING:
     from torch import nn
 
-WEIGHTS_ROUND = 3  # times: the executed output against the checker's table, that table and the weights each against A
+WIDTH_LIMIT = 1 << 22  # hidden units of a layer
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,11 +90,13 @@ def compile(
     Raises ProvenformerError, one line with quantity, limit and remedy, where that cannot be had.
     """
     how = registry.get(construction)
-    require_norm_order(norm_order)
-    require_hidden_dim(hidden_dim)
+    norm_order = require_norm_order(norm_order)
+    hidden_dim = require_hidden_dim(hidden_dim)
+    max_layers = require_whole("max_layers", max_layers)
     kind = require_kind(kind) or best_kind(target)
     target.require_pointwise()
     target.require_equivariance()
+    target.require_vanishing()
 
     def attempt(cells: int) -> Draft:
         """Everything up to the certificate, on one grid."""
@@ -126,20 +128,10 @@ def compile(
 def softmax_relu_network(
     how: Construction, piecewise: PiecewiseConstant, certificate: Certificate, hidden_dim: int
 ) -> tuple[FloatNetwork, Certificate]:
-    """The network that runs, and its certificate: where rounding does not follow from the construction, from its weights."""
-    target, grid = piecewise.target, piecewise.grid
+    """The network that runs, and its certificate, checked against the finished weights."""
     clip = (np.array(certificate.clip_low), np.array(certificate.clip_high))
     network = how.relaxed(piecewise, certificate.ramp, clip, hidden_dim)
-    if how.rounding_is_known(hidden_dim):
-        return network, certificate
-    try:
-        radius = executed_rounding(network, target, grid, certificate.ramp)
-    except Rejected as verdict:
-        shape = f"construction='{how.name}' with hidden_dim={network.hidden_dim:,}"
-        raise ProvenformerError(
-            f"{shape} does not fit float64 at this size ({verdict}); use fewer cells or construction='sum'."
-        ) from verdict
-    return network, with_rounding(certificate, WEIGHTS_ROUND * radius, target)
+    return network, executed(how, network, piecewise, certificate, hidden_dim)
 
 
 def plan_for(target: Target, cells_per_axis: int, construction: str) -> Plan:
@@ -150,23 +142,48 @@ def plan_for(target: Target, cells_per_axis: int, construction: str) -> Plan:
 
 def require_tolerance(tolerance: float) -> float:
     """A positive, finite tolerance."""
-    if not isinstance(tolerance, int | float | np.number) or not 0 < tolerance < np.inf:
-        raise ProvenformerError(f"tolerance={tolerance} is not a positive number; give the distance you can accept.")
+    if not _is_number(tolerance) or not 0 < tolerance < np.inf:
+        raise ProvenformerError(
+            f"tolerance={str(tolerance)[:40]} is not a positive number; give the distance you can accept."
+        )
     return float(tolerance)
 
 
-def require_norm_order(norm_order: float) -> None:
+def require_norm_order(norm_order: float) -> float:
     """p in [1, inf): the paper's distance is an integral; and float64 must hold the powers."""
-    if not isinstance(norm_order, int | float | np.number) or not 1 <= norm_order < np.inf:
-        raise ProvenformerError(f"norm_order={norm_order} is outside [1, inf); use a finite p >= 1.")
+    if not _is_number(norm_order) or not 1 <= norm_order < np.inf:
+        raise ProvenformerError(f"norm_order={str(norm_order)[:40]} is outside [1, inf); use a finite p >= 1.")
     if norm_order > NORM_LIMIT:
         raise ProvenformerError(f"norm_order={norm_order} is above the limit {NORM_LIMIT}; use a smaller p.")
+    return norm_order.item() if isinstance(norm_order, np.generic) else norm_order
 
 
-def require_hidden_dim(hidden_dim: int) -> None:
+def require_hidden_dim(hidden_dim: int) -> int:
     """4 W."""
-    if not isinstance(hidden_dim, int) or hidden_dim < TINY_WIDTH or hidden_dim % TINY_WIDTH:
+    if require_whole("hidden_dim", hidden_dim) < TINY_WIDTH or hidden_dim % TINY_WIDTH:
         raise ProvenformerError(f"hidden_dim={hidden_dim} is not a multiple of 4; give 4 W for W times wider layers.")
+    if hidden_dim > WIDTH_LIMIT:
+        raise ProvenformerError(
+            f"hidden_dim={hidden_dim:,} is above the limit {WIDTH_LIMIT:,}; give fewer hidden units."
+        )
+    return int(hidden_dim)
+
+
+def require_whole(name: str, value: int) -> int:
+    """A whole number, numpy's included, as Python's."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ProvenformerError(f"{name}={str(value)[:40]} is not a whole number; give an integer.")
+    return int(value)
+
+
+def _is_number(value: object) -> bool:
+    """A real number that float64 can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    try:
+        return bool(np.isfinite(float(value)))
+    except OverflowError:  # a whole number beyond it
+        return False
 
 
 def require_kind(kind: Kind | None) -> Kind | None:

@@ -11,15 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from provenformer.base.arrays import FloatArray
+from provenformer.base.arrays import FloatArray, HoldsArrays
 from provenformer.base.extras import extra
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-@dataclass(frozen=True, eq=False)
-class State:
+ID, CODE, CODE_SUM, OUTPUT = "id", "code", "sum of codes", "output"  # names of channels (`FloatNetwork.channels`)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class State(HoldsArrays):
     """A batch after a number of layers of a network."""
 
     stage: str
@@ -92,6 +95,18 @@ class FloatNetwork(ABC):
     @abstractmethod
     def ids(self, values: FloatArray, direction: FloatArray) -> FloatArray:
         """The ids (batch, n) of the columns of states (batch, rows, n); `direction` is u, the id of a column x is u.x."""
+
+    def layer_states(self, x: FloatArray) -> Iterator[State]:
+        """As `states`, but as often as the network can say: a network of many small layers after every one of them."""
+        return self.states(x, every_attention_layer=True)
+
+    def channels(self, stage: str) -> dict[str, slice]:  # noqa: ARG002
+        """The rows of the state that a stage writes, by name; empty where all rows are one column."""
+        return {}
+
+    def value_layer(self, column: FloatArray) -> FloatNetwork:  # noqa: ARG002
+        """A network whose value stage is only the layer that answers to a column (rows,) of the state before that stage."""
+        return self
 
     @abstractmethod
     def tensors(self) -> dict[str, FloatArray]:

@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from provenformer.base.arrays import FloatArray, require_sequences
+from provenformer.base.arrays import FloatArray, HoldsArrays, require_sequences
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.exact import Array, ExactArray, denominator_of_floats, floats_over, integer_dtype, to_float
 from provenformer.networks.stack import LayerStack
@@ -53,8 +53,8 @@ class ThreePiece:
         return slope * t + intercept
 
 
-@dataclass(frozen=True)
-class FeedForward:
+@dataclass(frozen=True, eq=False, repr=False)
+class FeedForward(HoldsArrays):
     """A run of feed-forward layers with one hidden unit each; they share phi."""
 
     attends: ClassVar[bool] = False
@@ -69,8 +69,8 @@ class FeedForward:
         return self.W_2.shape[0]
 
 
-@dataclass(frozen=True)
-class Attention:
+@dataclass(frozen=True, eq=False, repr=False)
+class Attention(HoldsArrays):
     """A run of attention layers with heads of size one."""
 
     attends: ClassVar[bool] = True
@@ -88,8 +88,8 @@ class Attention:
 Run = FeedForward | Attention
 
 
-@dataclass(frozen=True)
-class FeedForwardLayer:
+@dataclass(frozen=True, eq=False, repr=False)
+class FeedForwardLayer(HoldsArrays):
     """One feed-forward layer as the paper writes it: W_1 (1 x d), b_1 (1), W_2 (d x 1), b_2 (d), in Fractions."""
 
     stage: str
@@ -100,8 +100,8 @@ class FeedForwardLayer:
     phi: ThreePiece
 
 
-@dataclass(frozen=True)
-class AttentionLayer:
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionLayer(HoldsArrays):
     """One attention layer: per head W_O (d x 1), W_V, W_K, W_Q (1 x d), b_Q (1), stacked over heads, in Fractions."""
 
     stage: str
@@ -112,8 +112,8 @@ class AttentionLayer:
     b_Q: Array
 
 
-@dataclass(frozen=True)
-class Step:
+@dataclass(frozen=True, eq=False, repr=False)
+class Step(HoldsArrays):
     """A moment of a trace: after which stage and layer, and the exact state."""
 
     stage: str
@@ -130,7 +130,7 @@ class Step:
         return to_float(self.num, self.den)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ModifiedNetwork(LayerStack):
     """A composition of modified blocks, with positions E added first when given (Theorem 3)."""
 

@@ -56,6 +56,11 @@ class LayerStack:
         per_block = block_parameters(self.token_dim, *self.shape)
         return self.blocks * per_block + (0 if self.positions is None else self.token_dim * self.seq_len)
 
+    def __repr__(self) -> str:
+        heads, size, width = self.shape
+        sizes = f"d={self.token_dim}, n={self.seq_len}, {self.blocks:,} blocks, h={heads}, m={size}, r={width}"
+        return f"{type(self).__name__}({sizes})"
+
     def _find(self, index: int) -> tuple[Any, int]:
         """The run that holds a layer, and the layer's place in it."""
         if not 0 <= index < self.layers:

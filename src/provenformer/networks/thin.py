@@ -18,17 +18,17 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from provenformer.base.arrays import FloatArray, require_sequences
+from provenformer.base.arrays import FloatArray, HoldsArrays, require_sequences
 from provenformer.base.errors import ProvenformerError
 from provenformer.networks.base import FloatNetwork, State
 from provenformer.networks.stack import LayerStack
-from provenformer.networks.stages import INPUT
+from provenformer.networks.stages import INPUT, VALUES
 
 SMALL_JOB = 1 << 20  # layers times numbers: below this the reference is as fast as loading the compiled engine
 
 
-@dataclass(frozen=True, eq=False)
-class ReluRun:
+@dataclass(frozen=True, eq=False, repr=False)
+class ReluRun(HoldsArrays):
     """A run of feed-forward layers."""
 
     kind: ClassVar[str] = "feed-forward"
@@ -43,8 +43,8 @@ class ReluRun:
         return len(self.W_2)
 
 
-@dataclass(frozen=True, eq=False)
-class SoftmaxRun:
+@dataclass(frozen=True, eq=False, repr=False)
+class SoftmaxRun(HoldsArrays):
     """A run of attention layers with two heads of size one."""
 
     kind: ClassVar[str] = "attention"
@@ -137,6 +137,23 @@ class Network(LayerStack, FloatNetwork):
                 done += sum(map(len, part))
                 yield State(stage, done, values)
 
+    def layer_states(self, x: FloatArray) -> Iterator[State]:
+        """After every layer."""
+        x = require_sequences(x, self.token_dim, self.seq_len)
+        values = x if self.positions is None else x + self.positions
+        yield State(INPUT, 0, values)
+        layers = [single(run, i) for run in self.runs for i in range(len(run))]
+        for done, layer in enumerate(layers, start=1):
+            values = evaluate(Network(self.token_dim, self.seq_len, (layer,)), values)
+            yield State(layer.stage, done, values)
+
+    def value_layer(self, column: FloatArray) -> Network:
+        """The first layer of the downward sweep that has a unit on."""
+        sweep = max((run for run in self.runs if isinstance(run, ReluRun) and run.stage == VALUES), key=len)
+        read = float(sweep.W_1[0, 0] @ column)
+        answering = single(sweep, int(np.argmax(read + sweep.b_1.max(axis=1) > 0)))
+        return Network(self.token_dim, self.seq_len, (answering,))
+
     def continued(self, stage: str, values: FloatArray) -> FloatArray:
         """The rest of the network from the first run of a stage on."""
         first = [run.stage for run in self.runs].index(stage)
@@ -189,10 +206,6 @@ class Network(LayerStack, FloatNetwork):
         if unknown := sorted(tensors.keys() - expected):
             raise ProvenformerError(f"the file has tensors that the manifest does not name ({unknown}); save again.")
         return cls(d, n, tuple(runs), positions)
-
-    def __repr__(self) -> str:
-        heads, size, width = self.shape
-        return f"Network(d={self.token_dim}, n={self.seq_len}, {self.blocks:,} blocks, h={heads}, m={size}, r={width})"
 
 
 def _shapes(kind: str, d: int, r: int) -> dict[str, tuple[int, ...]]:

@@ -15,6 +15,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from provenformer.base.arrays import FloatArray
+from provenformer.base.files import atomic_path
 from provenformer.networks.base import FloatNetwork
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork
 from provenformer.networks.export.blocks import block_weights
@@ -41,8 +42,10 @@ def onnx_model(network: FloatNetwork) -> Any:
 
 
 def save_onnx(network: FloatNetwork, path: str | Path) -> None:
-    """Write the model to a file."""
-    onnx.save(onnx_model(network), path)
+    """Write the model to a file, whole or not at all."""
+    model = onnx_model(network)
+    with atomic_path(Path(path)) as temporary:
+        onnx.save(model, temporary)
 
 
 class _Graph:

@@ -1,0 +1,137 @@
+"""Is what `compile` states true? Random functions, sizes, norms, supports, constructions; measured on cells, ramps, edges."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from forging import off_ramp_points, ramp_points
+
+import provenformer as pf
+from fuzz.expressions import function_of, random_expression
+from provenformer.base.arrays import FloatArray
+
+SUPPORTS = (
+    (0.0, 1.0), (0.0, 1.0), (-1.0, 1.0), (-3.0, 7.0), (1e-3, 2e-3), (1e5, 1e5 + 1), (-1e-8, 1e-8), (0.0, 1e6),
+    (-0.1, 0.30000000000000004), (1e3, 1e3 + 1e-3), (3.0, 4.0),
+)  # fmt: skip
+SIZES = (
+    *((1, 2, N) for N in (2, 3, 4, 5, 7, 8, 12, 16, 31)), *((1, 3, N) for N in (2, 3, 4, 5, 6, 8)),
+    *((1, 4, N) for N in (2, 3, 4)), *((2, 2, N) for N in (2, 3, 4)), (3, 2, 2), (2, 3, 2), (1, 5, 2), (1, 6, 2), (1, 8, 2),
+)  # fmt: skip
+MOST_LAYERS = 20_000
+DEVIATIONS = 5  # a measurement counts as above the bound when it is so by that many standard errors
+
+
+@dataclass(frozen=True)
+class Case:
+    """What to compile, as plain data: it can be kept as JSON."""
+
+    expression: str
+    scale: float
+    support: tuple[Any, Any]
+    token_dim: int
+    seq_len: int
+    cells_per_axis: int
+    equivariant: bool
+    construction: str
+    hidden_dim: int
+    norm_order: float
+
+    @classmethod
+    def random(cls, rng: np.random.Generator) -> Case:
+        d, n, cells = SIZES[rng.integers(len(SIZES))]
+        equivariant = bool(rng.random() < 0.6)
+        construction = str(rng.choice(["sum", "sum", "paper", "wide"]))
+        hidden = int(rng.choice([4, 4, 8, 32])) if construction != "wide" else 4
+        support: tuple[Any, Any] = SUPPORTS[rng.integers(len(SUPPORTS))]
+        if d > 1 and rng.random() < 0.4:
+            rows = [SUPPORTS[rng.integers(len(SUPPORTS))] for _ in range(d)]
+            support = (tuple(low for low, _ in rows), tuple(high for _, high in rows))
+        return cls(
+            random_expression(rng, equivariant, int(rng.integers(1, 6))),
+            float(rng.choice([1, 1, 1, 1e-6, 1e6, 1e-30, 1e30, 1e-200, 1e-310])), support, d, n, cells, equivariant,
+            construction, hidden, float(rng.choice([1, 1, 1.3, 2, 2, 2.5, 3, 4, 6, 16, 64])),
+        )  # fmt: skip
+
+    @property
+    def target(self) -> pf.Target:
+        fn = function_of(self.expression, self.scale, self.support)
+        return pf.Target(
+            fn, self.token_dim, self.seq_len, equivariant=self.equivariant, support=self.support, name="random"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case. `wrong` is empty, or says what a certificate promised and was not so."""
+
+    refused: str = ""
+    wrong: str = ""
+    kind: str = ""
+    ratio: float = 0.0  # bound over measured
+
+
+def try_case(case: Case, seed: int = 0) -> Outcome:
+    """Compile, verify, measure."""
+    f = case.target
+    try:
+        c = pf.compile(
+            f, cells_per_axis=case.cells_per_axis, construction=case.construction, hidden_dim=case.hidden_dim,
+            norm_order=case.norm_order, max_layers=MOST_LAYERS,
+        )  # fmt: skip
+    except pf.ProvenformerError as error:
+        return Outcome(refused=str(error), wrong="a refusal of several lines" if "\n" in str(error) else "")
+    with tempfile.TemporaryDirectory() as folder:
+        c.save(Path(folder) / "net")
+        report = pf.verify(Path(folder) / "net", f)
+    kind, bound = c.certificate.kind, c.certificate.bound
+    if not report:
+        return Outcome(kind=kind, wrong=f"its own verify rejects it: {report.reason}")
+    rng = np.random.default_rng(seed)
+    cells, ramp, p = case.cells_per_axis, c.certificate.ramp, case.norm_order
+    volume = float(np.prod(f.high - f.low) ** f.seq_len)
+    measured, least = _distance(f, c, off_ramp_points(f, cells, ramp, rng, each=_repeats(f, c)), p, volume)
+    if least > bound:
+        return Outcome(kind=kind, wrong=f"measured {measured:.6g} on cells, certified {bound:.6g}")
+    on_ramps = np.concatenate([ramp_points(f, cells, ramp, rng, 1500), _edges(f, cells, rng, 500)])
+    outputs = c.network(on_ramps)
+    if not np.isfinite(outputs).all():
+        return Outcome(kind=kind, wrong="an output on a ramp is not finite")
+    share = volume * f.token_dim * f.seq_len * ramp
+    lost, _ = _distance(f, c, on_ramps, p, share)
+    if lost > 1.1 * c.certificate.terms["ramps"] + np.finfo(float).tiny:
+        return Outcome(kind=kind, wrong=f"measured {lost:.6g} on ramps, certified {c.certificate.terms['ramps']:.6g}")
+    return Outcome(kind=kind, ratio=bound / measured if measured else 0.0)
+
+
+def _repeats(f: pf.Target, c: pf.Compiled) -> int:
+    """At least 16 points a cube where that is affordable."""
+    cubes: int = c.grid.cells_per_axis ** (f.token_dim * f.seq_len)
+    return max(2, min(16, int(2e9 / (cubes * c.network.layers * f.token_dim * f.seq_len)), (1 << 16) // cubes))
+
+
+def _edges(f: pf.Target, cells: int, rng: np.random.Generator, count: int) -> FloatArray:
+    """Corners of cubes, exactly as a user would write them."""
+    unit = np.round(rng.random((count, f.token_dim, f.seq_len)) * cells) / cells
+    x = f.low[:, None] + unit * (f.high - f.low)[:, None]
+    return np.asarray(np.clip(x, f.low[:, None], f.high[:, None]))
+
+
+def _distance(f: pf.Target, c: pf.Compiled, x: FloatArray, p: float, measure: float) -> tuple[float, float]:
+    """d_p over a set of the given measure, sampled, and that less DEVIATIONS standard errors."""
+    x = np.clip(x, f.low[:, None], f.high[:, None])
+    off = np.abs(f(x) - c.network(x))
+    largest = float(off.max())
+    if not largest:
+        return 0.0, 0.0
+    powers = ((off / largest) ** p).sum(axis=(1, 2))
+    mean, error = float(powers.mean()), float(powers.std(ddof=1) / len(powers) ** 0.5)
+    value, least = (largest * (max(m, 0.0) * measure) ** (1 / p) for m in (mean, mean - DEVIATIONS * error))
+    return value, least
