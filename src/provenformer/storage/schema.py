@@ -122,7 +122,7 @@ RUN: Check = partial(
     record, {"kind": word, "stage": word, "layers": amount}, {"hidden_dim": partial(whole, 1, COUNT_LIMIT)}
 )
 BLOCK: Check = partial(record, {"stage": word, "hidden_dim": partial(whole, 1, COUNT_LIMIT)}, {})
-HEAD: Check = partial(each, amount, 2)  # rows of keys, rows of values
+HEAD: Check = partial(each, amount, 2)  # sizes of queries and of values
 CIRCUIT_BLOCK: Check = partial(record, {"hidden_dim": amount, "heads": partial(each, HEAD, 0)}, {})
 CLAIM: Check = partial(each, amount, 4)  # channel, layers, atom, rows of its matrix
 # How the tensors of each kind of network are laid out, by the entry that says so.

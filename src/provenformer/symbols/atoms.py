@@ -134,9 +134,8 @@ def running_max(graph: Graph, x: Lin) -> Lin:
     """max(x_1, .., x_j), by doubling: after step s every token knows the largest of the last 2^(s+1)."""
     rows, step = x.rows, 1
     while step < rows:
-        back = np.maximum(np.arange(rows) - step, 0)
-        sign = (np.arange(rows) >= step).astype(np.float64)
-        x = _compared(graph, x, back, sign)
+        back = np.maximum(np.arange(rows) - step, 0)  # the first token is one of the last for all before it
+        x = _compared(graph, x, back, np.ones(rows))
         step *= 2
     return x
 
@@ -185,9 +184,10 @@ def _compared(graph: Graph, x: Lin, partner: FloatArray, sign: FloatArray) -> Li
     if x.is_constant and not x.slack:
         a, b = (np.broadcast_to(lin.constant, (rows,)) for lin in (x, other))
         return constant(np.where(sign > 0, np.maximum(a, b), np.where(sign < 0, np.minimum(a, b), a)))
+    sign = sign[:1] if (sign == sign[0]).all() else sign
     if rows not in (1, graph.seq_len):
         x, other, _ = _both_padded(graph, x, other)
-        sign = np.concatenate([sign, np.zeros(graph.seq_len - rows)])
+        sign = sign if len(sign) == 1 else np.concatenate([sign, np.zeros(graph.seq_len - rows)])
         return compare(graph, x, other, sign, rows)
     return compare(graph, x, other, sign)
 

@@ -10,6 +10,7 @@ holds on the whole box; how it is found: ranges.py.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -43,7 +44,7 @@ class Lin:
     constant: FloatArray
     slack: float = 0.0
 
-    @property
+    @cached_property
     def key(self) -> Key:
         """Equal for equal combinations."""
         terms = tuple(

@@ -15,7 +15,7 @@ from provenformer.symbols.graph import Graph, Input, Lin
 from provenformer.symbols.linear import constant
 from provenformer.symbols.pairs import expanded
 
-SAMPLES = 24
+SAMPLES = 24  # of each kind, fewer for long sequences: pairs of tokens take their square
 AGREES = 1e-9  # of the largest value: graph and function are both computed in float64
 
 
@@ -69,9 +69,10 @@ def require_agreement(target: Target, traced: Traced) -> None:
         )
 
 
-def samples(target: Target, count: int = SAMPLES, seed: int = 5) -> FloatArray:
+def samples(target: Target, count: int | None = None, seed: int = 5) -> FloatArray:
     """Sequences of the support: uniform, corners, of few values, nearly constant, ramps and sorted ones; the edges."""
     rng = np.random.default_rng(seed)
+    count = count or int(np.clip(2**19 // target.seq_len**2, 1, SAMPLES))
     shape = (count, target.token_dim, target.seq_len)
     uniform = rng.random(shape)
     values = np.take_along_axis(rng.random((count, target.token_dim, 3)), rng.integers(0, 3, shape), axis=-1)
