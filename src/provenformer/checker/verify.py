@@ -107,7 +107,9 @@ def _on_circuit(network: CircuitNetwork, certificate: Certificate, target: Targe
         return Report(False, claim.bound, None, str(verdict), {}, claim)
     parts = {"weights": found.exact, "rounding": found.float64 - found.exact}
     terms = {name: in_norm(value, target, claim.norm_order) for name, value in parts.items()}
-    return _compared(claim, in_norm(found.float64, target, claim.norm_order), terms, false_of_circuit(certificate, found, target))
+    return _compared(
+        claim, in_norm(found.float64, target, claim.norm_order), terms, false_of_circuit(certificate, found, target)
+    )
 
 
 def _on_data(saved: Saved, given: Target | None) -> Report:
