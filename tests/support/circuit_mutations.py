@@ -14,7 +14,9 @@ Mutation = tuple[str, CircuitNetwork]
 
 def arrays(network: CircuitNetwork) -> dict[tuple, np.ndarray]:
     """Every array of weights, by (block, head or -1, name)."""
-    found: dict[tuple, np.ndarray] = {(-1, -1, name): getattr(network, name) for name in ("positions", "W_out", "b_out")}
+    found: dict[tuple, np.ndarray] = {
+        (-1, -1, name): getattr(network, name) for name in ("positions", "W_out", "b_out")
+    }
     for b, block in enumerate(network.circuit_blocks):
         found |= {(b, -1, name): v for name, v in block.weights().items()}
         for h, head in enumerate(block.heads):
@@ -77,7 +79,8 @@ def noise(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
     places = arrays(network)
     place = list(places)[rng.integers(len(places))]
     size = 10.0 ** rng.uniform(-12, -1)
-    return f"{place} noise {size:.1g}", with_array(network, place, places[place] * (1 + size * rng.normal(size=places[place].shape)))
+    noisy = places[place] * (1 + size * rng.normal(size=places[place].shape))
+    return f"{place} noise {size:.1g}", with_array(network, place, noisy)
 
 
 def swapped_rows(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
@@ -106,7 +109,9 @@ def claims(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
         lambda: [claim, claim],
     ]
     if claim.rows is not None:
-        options.append(lambda: [replace(claim, rows=claim.rows + rng.normal(0, 10.0 ** rng.uniform(-9, 0), claim.rows.shape))])
+        options.append(
+            lambda: [replace(claim, rows=claim.rows + rng.normal(0, 10.0 ** rng.uniform(-9, 0), claim.rows.shape))]
+        )
     k = int(rng.integers(len(options)))
     witness[i : i + 1] = options[k]()
     return f"claim {i} altered ({k})", replace(network, witness=tuple(witness))
@@ -161,7 +166,8 @@ def units(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
         row = rng.normal(size=(1, size)) * (rng.random((1, size)) < 0.5)
         out = np.zeros((size, 1))
         out[int(rng.integers(size)), 0] = rng.normal() * 10.0 ** rng.uniform(-9, 0)
-        new = replace(block, W_1=np.vstack([block.W_1, row]), b_1=np.append(block.b_1, rng.normal()), W_2=np.hstack([block.W_2, out]))
+        W_1, b_1 = np.vstack([block.W_1, row]), np.append(block.b_1, rng.normal())
+        new = replace(block, W_1=W_1, b_1=b_1, W_2=np.hstack([block.W_2, out]))
     elif kind == 1:
         keep = np.arange(r) != rng.integers(r)
         new = replace(block, W_1=block.W_1[keep], b_1=block.b_1[keep], W_2=block.W_2[:, keep])
@@ -185,7 +191,20 @@ def harmless(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
     return f"block {b} units permuted", with_block(network, b, new)
 
 
-KINDS = (weight, weight, weight, several_weights, noise, swapped_rows, claims, claims, swapped_blocks, heads, units, harmless)
+KINDS = (
+    weight,
+    weight,
+    weight,
+    several_weights,
+    noise,
+    swapped_rows,
+    claims,
+    claims,
+    swapped_blocks,
+    heads,
+    units,
+    harmless,
+)
 
 
 def mutations(network: CircuitNetwork, rng: np.random.Generator, count: int) -> Iterator[Mutation]:

@@ -10,7 +10,17 @@ import numpy as np
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Claim, Head
 from provenformer.symbols.formula import VARIABLE, Formula, apply, constant
 from provenformer.symbols.graph import (
-    Apply, Attend, Compare, Graph, Input, Largest, Lin, Operation, Pieces, Product, Term,
+    Apply,
+    Attend,
+    Compare,
+    Graph,
+    Input,
+    Largest,
+    Lin,
+    Operation,
+    Pieces,
+    Product,
+    Term,
 )  # fmt: skip
 
 Array = np.ndarray
@@ -88,15 +98,13 @@ class Draft:
                 for i, (_, to, weight) in enumerate(values):
                     out[to, i] = weight
                 bias_q = np.array([b for _, b in queries], dtype=float)
-                heads.append(Head(rows([q for q, _ in queries]), bias_q, rows(keys), rows([v for v, _, _ in values]), out))
+                heads.append(
+                    Head(rows([q for q, _ in queries]), bias_q, rows(keys), rows([v for v, _, _ in values]), out)
+                )
             units = block["units"]
-            heads_done = tuple(heads)
-            blocks.append(
-                CircuitBlock(
-                    heads_done, rows([u[0] for u in units]), np.array([u[1] for u in units], dtype=float),
-                    rows([u[2] for u in units]).T.copy(), row(block["bias"]),
-                )  # fmt: skip
-            )
+            reads, writes = (rows([u[i] for u in units]) for i in (0, 2))
+            bias_1 = np.array([u[1] for u in units], dtype=float)
+            blocks.append(CircuitBlock(tuple(heads), reads, bias_1, writes.T.copy(), row(block["bias"])))
         names = tuple(f"c{i}" for i in range(size))
         return CircuitNetwork(
             self.d, self.n, tuple(blocks), np.array(self.positions), row(readout)[None], np.array([bias]), names,
@@ -114,7 +122,9 @@ def atom(graph: Graph, operation: Operation, uniform: bool = False) -> int:
     return graph.atom(operation, uniform, -np.inf, np.inf).number  # the checker finds ranges of its own
 
 
-def lin(n: int, own: dict[int, float] | None = None, mix: dict[int, Array] | None = None, known: Array | float = 0.0) -> Lin:
+def lin(
+    n: int, own: dict[int, float] | None = None, mix: dict[int, Array] | None = None, known: Array | float = 0.0
+) -> Lin:
     own, mix = own or {}, mix or {}
     terms = {i: Term(own.get(i, 0.0), mix.get(i)) for i in {*own, *mix}}
     return Lin(n, terms, np.atleast_1d(np.asarray(known, dtype=float)))
@@ -160,7 +170,12 @@ def reverse(n: int = 6, low: float = 0.0, high: float = 1.0, sharp: float = 60.0
     g = new_graph(n, low, high)
     draft = Draft(n)
     turn = 2 * np.pi * np.arange(n) / n
-    c, s, known, out = draft.channel(np.cos(turn)), draft.channel(np.sin(turn)), draft.channel(np.arange(n) / 8), draft.channel()
+    c, s, known, out = (
+        draft.channel(np.cos(turn)),
+        draft.channel(np.sin(turn)),
+        draft.channel(np.arange(n) / 8),
+        draft.channel(),
+    )
     draft.block()
     strength = sharp / (1 - np.cos(2 * np.pi / n))
     angle = 2 * np.pi * (n - 1) / n
@@ -173,7 +188,8 @@ def reverse(n: int = 6, low: float = 0.0, high: float = 1.0, sharp: float = 60.0
     flip = np.eye(n)[::-1].copy()
     draft.claim(out, 1, 0, flip)
     outputs = [lin(n, None, {0: flip}, np.arange(n) / 8)]
-    return Case("reverse", lambda x: x[..., ::-1] + np.arange(n) / 8, draft.network({out: 1.0, known: 1.0}), g, outputs, *_box(low, high))
+    network = draft.network({out: 1.0, known: 1.0})
+    return Case("reverse", lambda x: x[..., ::-1] + np.arange(n) / 8, network, g, outputs, *_box(low, high))
 
 
 def largest(n: int = 7, low: float = -1.0, high: float = 1.0, sharp: float = 2e4) -> Case:
@@ -186,7 +202,10 @@ def largest(n: int = 7, low: float = -1.0, high: float = 1.0, sharp: float = 2e4
     draft.head([({}, sharp)], [{0: 3.0}], [({0: 3.0, one: 1.0}, out, 1.0)])
     draft.claim(out, 1, top)
     outputs = [lin(n, {0: 1.0, top: -1 / 3})]
-    return Case("largest", lambda x: x - (3 * x + 1).max(axis=-1, keepdims=True) / 3, draft.network({0: 1.0, out: -1 / 3}), g, outputs, *_box(low, high))
+    network = draft.network({0: 1.0, out: -1 / 3})
+    return Case(
+        "largest", lambda x: x - (3 * x + 1).max(axis=-1, keepdims=True) / 3, network, g, outputs, *_box(low, high)
+    )
 
 
 def attention(n: int = 6, low: float = -1.0, high: float = 1.5) -> Case:
@@ -194,7 +213,9 @@ def attention(n: int = 6, low: float = -1.0, high: float = 1.5) -> Case:
     g = new_graph(n, low, high)
     known = np.linspace(-0.5, 0.5, n)
     bias = np.outer(np.linspace(0, 1, n), known)
-    att = atom(g, Attend((lin(n, {0: 1.0}, None, 0.5),), (lin(n, {0: 2.0}, None, -1.0),), bias, lin(n, {0: 1.0}, None, 1.0)))
+    att = atom(
+        g, Attend((lin(n, {0: 1.0}, None, 0.5),), (lin(n, {0: 2.0}, None, -1.0),), bias, lin(n, {0: 1.0}, None, 1.0))
+    )
     draft = Draft(n)
     out, one, row, col = draft.channel(), draft.channel(1.0), draft.channel(np.linspace(0, 1, n)), draft.channel(known)
     draft.block()
@@ -282,7 +303,11 @@ def larger(n: int = 3, low: float = 0.0, high: float = 1.0) -> Case:
     draft.unit({0: 1.0}, 1.0, {out: 1.0})
     draft.bias(out, -1.0)
     draft.claim(out, 2, y)
-    return Case("larger", lambda x: np.maximum(x, 2 * x.mean(axis=-1, keepdims=True)), draft.network({out: 1.0}), g, [lin(n, {y: 1.0})], *_box(low, high))
+    outputs = [lin(n, {y: 1.0})]
+    network = draft.network({out: 1.0})
+    return Case(
+        "larger", lambda x: np.maximum(x, 2 * x.mean(axis=-1, keepdims=True)), network, g, outputs, *_box(low, high)
+    )
 
 
 def broken(n: int = 3, low: float = -1.0, high: float = 1.0) -> Case:
@@ -297,7 +322,10 @@ def broken(n: int = 3, low: float = -1.0, high: float = 1.0) -> Case:
     draft.bias(out, -0.5)
     draft.claim(out, 2, y)
     outputs = [lin(n, {y: 1.0}, None, np.arange(n) * 0.25)]
-    return Case("broken", lambda x: np.clip(2 * x, -0.5, 1) + np.arange(n) * 0.25, draft.network({out: 1.0, known: 1.0}), g, outputs, *_box(low, high))
+    network = draft.network({out: 1.0, known: 1.0})
+    return Case(
+        "broken", lambda x: np.clip(2 * x, -0.5, 1) + np.arange(n) * 0.25, network, g, outputs, *_box(low, high)
+    )
 
 
 def normalised(n: int = 4, low: float = 0.0, high: float = 1.0, eps: float = 0.05, units: int = 400) -> Case:

@@ -37,12 +37,15 @@ class Error:
         plain = np.where(np.isnan(plain), np.inf, plain)
         useful = [i for i in range(len(alpha)) if np.isfinite(rho[i]).any() and (rho[i] > 0).any()]
         useful = sorted(useful, key=lambda i: float(np.nan_to_num(rho[i, 0])))[: MOST_PAIRS - 1]
-        return cls(np.concatenate([plain[None], alpha[useful]]), np.concatenate([np.zeros((1, len(UNIT))), rho[useful]]))
+        return cls(
+            np.concatenate([plain[None], alpha[useful]]), np.concatenate([np.zeros((1, len(UNIT))), rho[useful]])
+        )
 
     @property
     def plain(self) -> FloatArray:
         """The bound without reference to the value."""
-        return self.alpha[0]
+        first: FloatArray = self.alpha[0]
+        return first
 
     def at(self, size: FloatArray) -> FloatArray:
         """Bounds (arithmetics, k) for |value| <= size_i."""

@@ -52,7 +52,8 @@ class Scores:
     def known(self) -> NDArray[np.bool_]:
         """Which products query times key are of positions alone."""
         varying = self.state.varying
-        return ~(self.head.W_Q[:, varying].any(axis=1) | self.head.W_K[:, varying].any(axis=1))
+        reads = [w[:, varying].any(axis=1) for w in (self.head.W_Q, self.head.W_K)]
+        return np.asarray(~(reads[0] | reads[1]), dtype=np.bool_)
 
     @cached_property
     def sizes(self) -> tuple[FloatArray, FloatArray]:
@@ -104,7 +105,7 @@ class Scores:
 
     @cached_property
     def matrix(self) -> tuple[FloatArray, FloatArray]:
-        """Positional scores: the softmax weights (query, key), one row if all are equal, and their total variation as executed."""
+        """Positional scores: softmax weights (query, key), one row if all are equal, and how far they move as executed."""
         head, state, n = self.head, self.state, self.state.seq_len
         known = np.broadcast_to(state.constants, (len(state.channels), n))
         q, k = head.W_Q @ known + head.b_Q[:, None], head.W_K @ known
@@ -185,7 +186,9 @@ def write_attention(scores: Scores, channel: int, operation: Attend, claim: Comb
     values = Values.of(scores, channel)
     wanted = of_lin(operation.values, state.ranges, graph.seq_len)
     offset, gap = _offset(values.reading.value, wanted, state)
-    queries, keys = ([of_lin(lin, state.ranges, graph.seq_len) for lin in part] for part in (operation.queries, operation.keys))
+    queries, keys = (
+        [of_lin(lin, state.ranges, graph.seq_len) for lin in part] for part in (operation.queries, operation.keys)
+    )
     found = Products(scores.without_slack(scores.query_values), scores.without_slack([r.value for r in scores.keys]))
     unsure = scores.sizes[0] * scores.sizes[1] * 2.0**-52
     apart = score_gap(found, Products(queries, keys), operation.bias, unsure, state.ranges, graph.seq_len)
@@ -201,7 +204,9 @@ def write_largest(scores: Scores, channel: int, operation: Largest, claim: Combi
     if not all(q.is_constant and (q.constant == q.constant[0]).all() for q in scores.query_values):
         raise Rejected(f"{scores.where}: the query of a maximum must be the same number at every token")
     wanted = of_lin(operation.of, ranges, n)
-    key = combine([(float(q.constant[0]), k.value) for q, k in zip(scores.query_values, scores.keys, strict=True)], ranges)
+    key = combine(
+        [(float(q.constant[0]), k.value) for q, k in zip(scores.query_values, scores.keys, strict=True)], ranges
+    )
     norm = inner(wanted, wanted, n)
     sharpness = inner(key, wanted, n) / norm if norm else 0.0
     if not (np.isfinite(sharpness) and sharpness > 0):

@@ -78,7 +78,7 @@ def _chain(a: Jet, value: Interval, first: Interval, second: Interval) -> Jet:
 
 def _multiply(a: Jet, b: Jet) -> Jet:
     if a is b:
-        return np.square(a)
+        return _chain(a, *_UNARY[np.square](a.value))
     return Jet(
         a.value * b.value,
         a.value * b.first + a.first * b.value,

@@ -41,7 +41,10 @@ def overflow(where: str, block: CircuitBlock, state: State) -> FloatArray:
         found += [part.max(axis=0, initial=0.0) for part in (q, k, v, np.abs(head.W_O) @ v)]
         found.append((q * k).sum(axis=0))
     hidden = np.abs(block.W_1) @ size + np.abs(block.b_1)[:, None]
-    found += [hidden.max(axis=0, initial=0.0), (np.abs(block.W_2) @ hidden + np.abs(block.b_2)[:, None]).max(axis=0, initial=0.0)]
+    found += [
+        hidden.max(axis=0, initial=0.0),
+        (np.abs(block.W_2) @ hidden + np.abs(block.b_2)[:, None]).max(axis=0, initial=0.0),
+    ]
     return _beyond(np.max(found, axis=0))
 
 

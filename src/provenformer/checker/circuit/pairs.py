@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import product as pairs_of
 from typing import Any
 
@@ -19,7 +20,15 @@ from provenformer.checker.circuit.precision import UNIT
 from provenformer.checker.circuit.ranges import range_of
 from provenformer.checker.circuit.state import Channel
 from provenformer.checker.circuit.units import (
-    Direction, Written, broken_deviation, classes, left_over, reading_error, relative_to_whole, rest_of, units_at,
+    Direction,
+    Written,
+    broken_deviation,
+    classes,
+    left_over,
+    reading_error,
+    relative_to_whole,
+    rest_of,
+    units_at,
 )  # fmt: skip
 from provenformer.symbols.graph import Compare, Product
 
@@ -79,7 +88,8 @@ def _parallel(where: str, rows: FloatArray) -> tuple[list[NDArray[np.intp]], lis
     if (length == 0).any():
         raise Rejected(f"{where}: a unit reads nothing that depends on the input")
     left = np.arange(len(rows))
-    groups, leads = [], []
+    groups: list[NDArray[np.intp]] = []
+    leads: list[int] = []
     while len(left):
         if len(groups) == MOST_DIRECTIONS:
             raise Rejected(f"{where}: its units read more than {MOST_DIRECTIONS} directions")
@@ -96,8 +106,9 @@ def _parallel(where: str, rows: FloatArray) -> tuple[list[NDArray[np.intp]], lis
 def write_product(written: Written, operation: Product, claim: Combination, before: Channel) -> Channel:
     """sum over directions of piecewise linear functions, each close to a parabola, whose sum is the product.
 
-    With t = alpha x + beta y every group is q(t) + deviation, q a parabola of our choice; the sum of all q minus x y is a polynomial
-    with small coefficients. All of it is evaluated at the numbers that are there; then x y moves by what these are off.
+    With t = alpha x + beta y every group is q(t) + deviation, q a parabola of our choice; the sum of all q minus x y is a
+    polynomial with small coefficients. All of it is evaluated at the numbers that are there; then x y moves by what these are
+    off.
     """
     state, graph = written.state, written.graph
     left, right = (of_lin(lin, state.ranges, graph.seq_len) for lin in (operation.left, operation.right))
@@ -164,10 +175,12 @@ def _parabolas(
     for (low, high, pieces), a, b, k in zip(read, plane.alpha, plane.beta, curvature, strict=True):
         points = pieces.points.astype(np.float64)
         line = np.linalg.lstsq(
-            np.stack([points, np.ones_like(points)], axis=1), pieces.values.astype(np.float64) - k * points**2, rcond=None
+            np.stack([points, np.ones_like(points)], axis=1),
+            pieces.values.astype(np.float64) - k * points**2,
+            rcond=None,
         )[0]
         slope, height = map(float, line)
-        found = compare(pieces, lambda t, k=float(k), s=slope, h=height: k * np.square(t) + s * t + h, low, high)
+        found = compare(pieces, partial(_parabola, float(k), slope, height), low, high)
         low_sum, high_sum = low_sum + float(found.low.min()), high_sum + float(found.high.max())
         part = np.array([k * a * a, k * b * b, 2 * k * a * b, slope * a, slope * b, height])
         poly, size = poly + part, size + np.abs(part)
@@ -176,6 +189,10 @@ def _parabolas(
     middle = float(poly[-1])
     remainder = float(np.abs(poly[:-1]) @ reach[:-1]) + float(size @ reach) * (len(read) + 4) * 2.0**-52
     return max(abs(low_sum + middle), abs(high_sum + middle)) * (1 + 1e-12) + remainder + error, terms
+
+
+def _parabola(curvature: float, slope: float, height: float, t: Any) -> Any:
+    return curvature * np.square(t) + slope * t + height
 
 
 def write_comparison(written: Written, operation: Compare, claim: Combination, before: Channel) -> Channel:
@@ -192,20 +209,26 @@ def write_comparison(written: Written, operation: Compare, claim: Combination, b
     own_row[written.channel] = 1.0
     known_step = np.atleast_1d(second.constant - first.constant)
     known_first = np.atleast_1d(first.constant - before.holds.constant)
-    if carried.is_constant:
-        plane = _single(written, step)
-    else:
-        plane = read_plane(written, step, carried)
+    plane = _single(written, step) if carried.is_constant else read_plane(written, step, carried)
     error_first = reading_error(state, plane.row_y + own_row, first.without_constant()).plain
     error_second = reading_error(state, plane.row_x + plane.row_y + own_row, second.without_constant()).plain
-    reach = float(np.where(np.isfinite(s := error_first + error_second), s, 0.0).max())
+    off_by = error_first + error_second
+    reach = float(np.where(np.isfinite(off_by), off_by, 0.0).max())
     ends = [hull(step, ranges), hull(carried, ranges) if not carried.is_constant else (0.0, 0.0)]
     worst, terms = np.zeros(len(UNIT)), 0.0
     sign = np.atleast_1d(operation.sign)[None]
     bias = np.atleast_1d(written.constant - before.holds.constant)[None]
     for j, k, f, s, c in classes(written.offsets, known_step[None], known_first[None], sign, bias):
         off, total = _compared(
-            written, plane, j, float(known_step[k]), float(known_first[f]), float(sign[0, s]), float(bias[0, c]), ends, reach
+            written,
+            plane,
+            j,
+            float(known_step[k]),
+            float(known_first[f]),
+            float(sign[0, s]),
+            float(bias[0, c]),
+            ends,
+            reach,
         )
         worst, terms = np.maximum(worst, off), max(terms, total)
     extra = worst + written.outer_rounding(terms)
@@ -250,7 +273,9 @@ def _compared(
         low, high = low - reach, high + reach
         other = abs(b) * max(abs(c0), abs(c1)) if steps else abs(a) * max(abs(s0), abs(s1))
         reached = sorted((factor * low, factor * high))
-        here = units_at(written, direction, token, known, 0.0 if steps else level, (reached[0] - other, reached[1] + other))
+        here = units_at(
+            written, direction, token, known, 0.0 if steps else level, (reached[0] - other, reached[1] + other)
+        )
         level = level if steps else 0.0
         units = Units(here.units.slope * factor, here.units.offset, here.units.coefficient, here.units.constant)
         pieces = read_pieces(units, low, high)

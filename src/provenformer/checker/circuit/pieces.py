@@ -1,7 +1,7 @@
 """ReLU units that read one number, read back as the piecewise linear function they are, and compared with a formula.
 
-z -> constant + sum_i coefficient_i relu(slope_i z + offset_i). Its knots are -offset / slope, its slopes prefix sums. Computed in the
-longest float there is, with a radius for that; whatever it is has no part in the bound but its width.
+z -> constant + sum_i coefficient_i relu(slope_i z + offset_i). Its knots are -offset / slope, its slopes prefix sums.
+Computed in the longest float there is, with a radius for that; whatever it is has no part in the bound but its width.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Pieces:
 def read_pieces(units: Units, low: float, high: float, reach: float = 0.0) -> Pieces:
     """The units' function on [low - reach, high + reach]; low and high are points of it.
 
-    The unit with knot k = fl(-offset / slope) differs from coefficient relu(slope (z - k)) by at most |coefficient offset| EPS, for
-    every z. Of those the values are sums of at most 2 k + 1 products by prefix sums.
+    The unit with knot k = fl(-offset / slope) differs from coefficient relu(slope (z - k)) by at most |coefficient offset|
+    EPS, for every z. Of those the values are sums of at most 2 k + 1 products by prefix sums.
     """
     a, b, c = (v.astype(Long) for v in (units.slope, units.offset, units.coefficient))
     knots = -b / a
@@ -96,9 +96,9 @@ class Deviation:
 def compare(pieces: Pieces, phi: Callable[[Any], Any], low: float, high: float) -> Deviation:
     """p - phi on the pieces of [low, high].
 
-    On a piece [a, b] of length h, p - phi is the chord of p - phi plus chord(phi) - phi. At a + s h the latter is at most
-    s (1 - s) h^2/2 max(0, sup phi''), and so from below with inf; it is at most h/4 (sup phi' - inf phi') (phi stays within the cone
-    of its slopes from both ends); and at most the oscillation of phi.
+    On a piece [a, b] of length h, p - phi is the chord of p - phi plus chord(phi) - phi. At a + s h the latter is at most s
+    (1 - s) h^2/2 max(0, sup phi''), and so from below with inf; it is at most h/4 (sup phi' - inf phi') (phi stays within the
+    cone of its slopes from both ends); and at most the oscillation of phi.
     """
     keep = (pieces.points >= low) & (pieces.points <= high)
     points, values = pieces.points[keep], pieces.values[keep]
@@ -109,9 +109,9 @@ def compare(pieces: Pieces, phi: Callable[[Any], Any], low: float, high: float) 
     above = np.nextafter((values - at.lo).astype(np.float64), np.inf) + pieces.radius
     start, end = np.nextafter(nearest[:-1], -np.inf), np.nextafter(nearest[1:], np.inf)
     curved, rough, least = _bend(phi, start, end)
-    high = np.fmin(_peak(above[:-1], above[1:], curved[1]), np.maximum(above[:-1], above[1:]) + rough)
-    low = -np.fmin(_peak(-below[:-1], -below[1:], curved[0]), np.maximum(-below[:-1], -below[1:]) + rough)
-    return Deviation(start, end, low, high, least)
+    above_all = np.fmin(_peak(above[:-1], above[1:], curved[1]), np.maximum(above[:-1], above[1:]) + rough)
+    below_all = -np.fmin(_peak(-below[:-1], -below[1:], curved[0]), np.maximum(-below[:-1], -below[1:]) + rough)
+    return Deviation(start, end, below_all, above_all, least)
 
 
 def _peak(one: FloatArray, other: FloatArray, bend: FloatArray) -> FloatArray:
@@ -119,7 +119,9 @@ def _peak(one: FloatArray, other: FloatArray, bend: FloatArray) -> FloatArray:
     step = np.abs(other - one)
     with np.errstate(all="ignore"):
         inside = (one + other) / 2 + bend + step * step / (16 * bend)
-    return np.where(step < 4 * bend, inside * (1 + 1e-14), np.maximum(one, other) + np.where(np.isfinite(bend), 0.0, np.inf))
+    return np.where(
+        step < 4 * bend, inside * (1 + 1e-14), np.maximum(one, other) + np.where(np.isfinite(bend), 0.0, np.inf)
+    )
 
 
 def _bend(

@@ -1,8 +1,8 @@
 """Three arithmetics at once: real numbers, float64, float32. Every error of the walk is an array of three, one for each.
 
-A sum of k terms, each a product of a weight and a number, computed in any order, fused or not, is off by at most
-gamma(k + 1) sum |weight| |number|, plus k + 1 times the smallest normal number if results may be flushed to zero (Higham, Accuracy
-and Stability, ch. 3 and 4). Two roundings more when weights and numbers are first cast to the type: `CAST`. In real numbers all
+A sum of k terms, each a product of a weight and a number, computed in any order, fused or not, is off by at most gamma(k + 1)
+sum |weight| |number|, plus k + 1 times the smallest normal number if results may be flushed to zero (Higham, Accuracy and
+Stability, ch. 3 and 4). Two roundings more when weights and numbers are first cast to the type: `CAST`. In real numbers all
 of this is 0, so the walk's bound in the first entry is that of the weights alone.
 """
 

@@ -213,7 +213,7 @@ def _normalised_cap(graph: Graph, value: Lin, factor: Lin, ranges: Ranges) -> fl
             weight = part.own + (0.0 if ranges.uniform[atom] else at_own)
     if weight <= 0:
         return None
-    return abs(term.own * scale) / np.sqrt(weight) * (1 + 1e-12)
+    return float(abs(term.own * scale) / np.sqrt(weight) * (1 + 1e-12))
 
 
 def _reciprocal_root(formula: Formula) -> tuple[float, float] | None:

@@ -1,4 +1,4 @@
-"""Attention scores of a head against those of the formula: two sums of products of combinations, one at the query, one at the key.
+"""Attention scores of a head against those of the formula: two sums of products, of a value at the query and one at the key.
 
 What all keys of a query share does not change softmax, so differences are measured up to that.
 """
@@ -68,8 +68,8 @@ def _varying_keys(q: Sums, k: Sums, queries: Sums, keys: Sums, ranges: Ranges, n
     for sign, at_query, at_key in ((1.0, q, head), (-1.0, queries, formula)):
         for one, key in zip(at_query, at_key, strict=True):
             shares = _coordinates(key, basis, n)
-            for b, share in enumerate(shares):
-                gathered[b].append((sign * share, one))
+            for parts, share in zip(gathered, shares, strict=True):
+                parts.append((sign * share, one))
             left = combine([(1.0, key), *((-share, b) for share, b in zip(shares, basis, strict=True))], ranges)
             if left.parts or left.slack:
                 total += largest(one, ranges) * _half(left, ranges)
@@ -92,9 +92,9 @@ def _known_keys(q: Sums, k: Sums, queries: Sums, keys: Sums, ranges: Ranges, n: 
             known = np.broadcast_to(key.constant, (n,))
             known = known - (known.max() + known.min()) / 2
             shares = _coordinates(one, basis, n)
-            for b, share in enumerate(shares):
-                vectors[b] = vectors[b] + sign * share * known
-                sizes[b] += abs(share) * float(np.abs(known).max())
+            for i, share in enumerate(shares):
+                vectors[i] = vectors[i] + sign * share * known
+                sizes[i] += abs(share) * float(np.abs(known).max())
             left = combine([(1.0, one), *((-share, b) for share, b in zip(shares, basis, strict=True))], ranges)
             total += largest(left, ranges) * float(np.abs(known).max())
     for b, vector, size in zip(basis, vectors, sizes, strict=True):
@@ -103,12 +103,19 @@ def _known_keys(q: Sums, k: Sums, queries: Sums, keys: Sums, ranges: Ranges, n: 
 
 
 def _known(
-    found: Products, wanted: Products, bias: FloatArray | None, shift: float, unsure: FloatArray, reach: tuple[float, float], n: int
+    found: Products,
+    wanted: Products,
+    bias: FloatArray | None,
+    shift: float,
+    unsure: FloatArray,
+    reach: tuple[float, float],
+    n: int,
 ) -> Gap:
     """What is known of queries times what is known of keys, and the formula's bias: two n x n matrices of numbers.
 
-    A key on which they differ must be negligible in both: masked. With M the keys on which they differ, softmax p restricted to the
-    others moves by as much as p(M), so the total variation between two such is at most that of the restrictions plus p(M) + q(M).
+    A key on which they differ must be negligible in both: masked. With M the keys on which they differ, softmax p restricted
+    to the others moves by as much as p(M), so the total variation between two such is at most that of the restrictions plus
+    p(M) + q(M).
     """
     (has, size), (should, other) = (_matrix(scores, n) for scores in (found, wanted))
     should = should + (0.0 if bias is None else bias)
@@ -169,4 +176,3 @@ def _coordinates(one: Combination, basis: Sums, n: int) -> list[float]:
 def _half(one: Combination, ranges: Ranges) -> float:
     low, high = hull(one, ranges)
     return (high - low) / 2
-

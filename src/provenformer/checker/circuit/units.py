@@ -17,7 +17,14 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.errors import Error
 from provenformer.checker.circuit.linear import (
-    Combination, difference, hull, inner, largest, of_lin, scaled_rows, token_factors,
+    Combination,
+    difference,
+    hull,
+    inner,
+    largest,
+    of_lin,
+    scaled_rows,
+    token_factors,
 )  # fmt: skip
 from provenformer.checker.circuit.pieces import Pieces as Broken
 from provenformer.checker.circuit.pieces import Units, compare, read_pieces
@@ -144,7 +151,11 @@ def write_table(written: Written, operation: Apply | Pieces, claim: Combination,
         pieces = read_pieces(here.units, low, high, reach)
         found.append(_through(_deviation(pieces, operation, here.units, low, high), pieces, error).plus(here.error))
         terms = max(terms, here.terms)
-    own = written.outer_rounding(terms) + left_over(before, state) + (operation.slack if isinstance(operation, Apply) else 0.0)
+    own = (
+        written.outer_rounding(terms)
+        + left_over(before, state)
+        + (operation.slack if isinstance(operation, Apply) else 0.0)
+    )
     return Channel(claim, _worst(found, claim, state).plus(own))
 
 
@@ -188,8 +199,12 @@ class AtToken:
 def units_at(
     written: Written, direction: Direction, token: int, known: float, constant: float, ends: tuple[float, float]
 ) -> AtToken:
-    """z is the whole argument, its known part included, and lies between `ends`. Units that are off, errors included, are left out."""
-    c, offsets, slopes = written.coefficients[direction.units], written.offsets[direction.units, token], direction.slopes
+    """z is the whole argument, its known part included, between `ends`. Units that are off, errors included, are left out."""
+    c, offsets, slopes = (
+        written.coefficients[direction.units],
+        written.offsets[direction.units, token],
+        direction.slopes,
+    )
     shifted = offsets - slopes * known
     error = direction.rest + written.rounding[direction.units]
     error = error + 2.0**-51 * (np.abs(offsets) + np.abs(slopes * known))[:, None]

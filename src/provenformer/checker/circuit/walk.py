@@ -1,8 +1,9 @@
 """The walk through a circuit network: layer by layer, channel by channel, from the weights, the graph and the witness alone.
 
-Invariant: before every layer, each channel's executed number is within its error of what it holds, at every token, for every input of
-the box, in real arithmetic, float64 and float32. A layer may write only channels for which the witness claims what they hold
-afterwards, and the claim is proved from the weights by one of the rules of docs/circuits-verify.md. A wrong claim fails.
+Invariant: before every layer, each channel's executed number is within its error of what it holds, at every token, for every
+input of the box, in real arithmetic, float64 and float32. A layer may write only channels for which the witness claims what
+they hold afterwards, and the claim is proved from the weights by one of the rules of docs/circuits-verify.md. A wrong claim
+fails.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class CircuitBound:
     float32: float
 
 
-def circuit_bound(network: CircuitNetwork, graph: Graph, outputs: list[Lin], low: FloatArray, high: FloatArray) -> CircuitBound:
+def circuit_bound(
+    network: CircuitNetwork, graph: Graph, outputs: list[Lin], low: FloatArray, high: FloatArray
+) -> CircuitBound:
     """The bound that follows from the weights, or Rejected with block, channel and rule."""
     d, n = network.token_dim, network.seq_len
     if (graph.token_dim, graph.seq_len, len(outputs)) != (d, n, d):
@@ -69,7 +72,10 @@ def _claims(network: CircuitNetwork, graph: Graph) -> dict[int, dict[int, Claim]
             raise Rejected(f"claim {i} of the witness does not name channel, layer and atom by number")
         if not (0 <= claim.channel < network.model_dim and claim.layers > 0 and 0 <= claim.atom < len(graph.atoms)):
             raise Rejected(f"claim {i} of the witness names a channel, layer or atom that does not exist")
-        if claim.rows is not None and claim.rows.shape not in {(1, network.seq_len), (network.seq_len, network.seq_len)}:
+        if claim.rows is not None and claim.rows.shape not in {
+            (1, network.seq_len),
+            (network.seq_len, network.seq_len),
+        }:
             raise Rejected(f"claim {i} of the witness has a matrix of shape {claim.rows.shape}")
         of_layer = found.setdefault(claim.layers, {})
         if claim.channel in of_layer:
@@ -129,11 +135,15 @@ def _after_heads(
         writing = [one for one in scores if one.head.W_O[c].any()]
         claim, operation = claims[c], graph.atoms[claims[c].atom].operation
         combination = _claimed(state, claim)
-        if all(one.positional for one in writing) and (claim.rows is not None or not isinstance(operation, Attend | Largest)):
+        if all(one.positional for one in writing) and (
+            claim.rows is not None or not isinstance(operation, Attend | Largest)
+        ):
             new[c] = write_mixture(writing, c, combination)
             continue
         if claim.rows is not None or len(writing) != 1 or not isinstance(operation, Attend | Largest):
-            raise Rejected(f"{where}: {len(writing)} heads whose scores depend on the input write it; one must, and attend")
+            raise Rejected(
+                f"{where}: {len(writing)} heads whose scores depend on the input write it; one must, and attend"
+            )
         if isinstance(operation, Attend):
             new[c] = write_attention(writing[0], c, operation, combination, graph)
         else:
@@ -180,4 +190,5 @@ def _readout(network: CircuitNetwork, row: int, lin: Lin, state: State, graph: G
     value = Combination(reading.value.parts, reading.value.constant + bias, reading.value.slack)
     gap = largest(difference(value, wanted, state.ranges), state.ranges)
     size = np.abs(network.W_out[row]) @ state.size + abs(bias)
-    return reading.error.plain + gap + sum_rounding(np.count_nonzero(network.W_out[row]) + 3, size) + 2.0**-52 * abs(bias)
+    rounding = sum_rounding(int(np.count_nonzero(network.W_out[row])) + 3, size) + 2.0**-52 * abs(bias)
+    return np.asarray(reading.error.plain + gap + rounding)

@@ -1,7 +1,7 @@
 """A network as an ONNX model: float64, batched input `x` (batch, d, n), output `y` of the same shape.
 
-A tiny network is one `Scan` over its stacked blocks, so that thousands of blocks stay a small graph; wide networks and circuits are
-their few blocks written out. Needs the extra `onnx`.
+A tiny network is one `Scan` over its stacked blocks, so that thousands of blocks stay a small graph; wide networks and
+circuits are their few blocks written out. Needs the extra `onnx`.
 """
 
 from __future__ import annotations

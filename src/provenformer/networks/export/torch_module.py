@@ -150,7 +150,7 @@ class CircuitTorchBlock(nn.Module):
         for head in self.heads:
             after = after + head(state)
         if self.up is not None and self.down is not None:
-            return after + self.down(torch.relu(self.up(after))) + self.bias
+            after = after + self.down(torch.relu(self.up(after)))
         return after + self.bias
 
 
