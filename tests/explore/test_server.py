@@ -8,21 +8,23 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from cases import thin
 
 pytest.importorskip("starlette", reason="the explorer needs the extra 'explore'")
 from starlette.testclient import TestClient
 
 import provenformer as pf
 from provenformer.base import errors
+from provenformer.bounds.integrals import Kind
 from provenformer.certificates.certify import ID_BITS_LIMIT
 from provenformer.cli import main
 from provenformer.constructions import registry
 from provenformer.constructions.relax import inverse_temperature
-from provenformer.explore import building, server
+from provenformer.explore import building, server, views
 from provenformer.explore.building import Workshop, with_temperature
 from provenformer.explore.pages import best_without_positions
 from provenformer.explore.settings import DRAWN_DIM, DRAWN_LEN, LAYER_LIMIT, LIMITS, UNIT_LIMIT, FieldError, Settings
@@ -73,9 +75,10 @@ def compiled(change: dict[str, str]) -> pf.Compiled:
     """What the library makes of the same settings."""
     f = FORM | change
     target = pf.targets.get(f["target"], int(f["token_dim"]), int(f["seq_len"]))
+    kind, norm_order = cast(Kind, f["kind"]), float(f["norm_order"])
     return pf.compile(
-        target, cells_per_axis=int(f["cells"]), construction=f["construction"], kind=f["kind"], norm_order=float(f["norm_order"])
-    )  # fmt: skip
+        target, cells_per_axis=int(f["cells"]), construction=f["construction"], kind=kind, norm_order=norm_order
+    )
 
 
 def test_the_first_page_carries_the_default_network(client: TestClient) -> None:
@@ -141,13 +144,23 @@ def test_knobs_build_the_network_with_the_librarys_functions(client: TestClient)
     assert certified["against_modified"] < 1e-8
     assert certified["knobs"]["wrong_share"] == 0
     warm = post(client, "/api/look", look | {"temperature": 0})
-    np.testing.assert_array_equal(np.array(warm["output"]).T, with_temperature(c.network, 1.0)(x))
-    assert warm["against_modified"] == np.abs(with_temperature(c.network, 1.0)(x) - c.modified(x)).max() > 0.1
+    np.testing.assert_array_equal(np.array(warm["output"]).T, with_temperature(thin(c.network), 1.0)(x))
+    assert warm["against_modified"] == np.abs(with_temperature(thin(c.network), 1.0)(x) - c.modified(x)).max() > 0.1
     assert not any(bump["hit"] for bump in warm["bumps"])
     cold = post(client, "/api/look", look | {"temperature": -6})
     assert cold["collisions"] != [] or not any(bump["hit"] for bump in cold["bumps"])
     ramp = post(client, "/api/look", look | {"ramp": -1})
     assert ramp["knobs"]["wrong_share"] > 0.2
+
+
+def test_a_temperature_multiplies_queries_and_nothing_else() -> None:
+    """W_Q and b_Q: scores are products with W_Q x + b_Q, so both carry the inverse temperature."""
+    network = compiled({}).network
+    before, after = network.tensors(), with_temperature(network, inverse_temperature() / 4).tensors()
+    assert before.keys() == after.keys()
+    for name, value in before.items():
+        factor = 0.25 if name.rpartition(".")[2] in ("W_Q", "b_Q") else 1.0
+        np.testing.assert_array_equal(after[name], factor * value)
 
 
 def test_a_token_outside_and_a_repeated_token_give_zero(client: TestClient) -> None:
@@ -295,7 +308,7 @@ def test_only_this_machine_by_name_and_no_outside_content(client: TestClient) ->
 def test_an_unexpected_error_is_logged_and_gives_a_general_sentence(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server.views, "look_view", lambda *_: 1 / 0)
+    monkeypatch.setattr(views, "look_view", lambda *_: 1 / 0)
     response = client.post("/api/look", json=FORM | {"tokens": TOKENS, "mode": "hardmax", "token": 0})
     assert response.status_code == 500
     assert response.json() == {"error": server.GENERAL, "field": None}
@@ -314,7 +327,12 @@ def test_a_build_that_takes_too_long_is_ended() -> None:
 def test_only_the_latest_networks_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[int | None] = []
     shop = Workshop(kept=2)
-    monkeypatch.setattr(shop, "_build", lambda s: (built.append(s.cells_per_axis), building.build(s))[1])
+
+    def build(settings: Settings) -> pf.Compiled:
+        built.append(settings.cells_per_axis)
+        return building.build(settings)
+
+    monkeypatch.setattr(shop, "_build", build)
     sizes = [Settings(target="centered", seq_len=2, cells_per_axis=n) for n in (2, 3, 4)]
     for settings in (sizes[0], sizes[1], sizes[0], sizes[2], sizes[0], sizes[1]):
         shop.get(settings)

@@ -16,6 +16,7 @@ from provenformer.look.sizes import HIDDEN_UNITS, stage_sizes, variants
 from provenformer.look.slices import between, curve, moved, quantised, surface
 from provenformer.look.states import states
 from provenformer.look.subject import Subject
+from provenformer.networks.modified import Attention, FeedForward
 
 WITH_GRID = [kind for kind in KINDS if kind != "data"]
 WITH_VALUES = [kind for kind in KINDS if kind != "nothing distinct"]
@@ -39,6 +40,7 @@ def test_the_last_state_is_the_output_bit_for_bit(kind: str) -> None:
 def test_states_are_those_of_the_exact_network(kind: str) -> None:
     """The paper's modified network counts in its own unit, the saved one in cells: a factor N on the way."""
     c, s = made(kind), subject(kind)
+    assert isinstance(c, pf.Compiled)
     x = s.example()[None]
     exact = {step.stage: step.floats() for step in c.modified.trace(x)}
     unit = c.grid.cells_per_axis if c.construction == "paper" else 1
@@ -60,6 +62,7 @@ def test_contexts_with_a_value_end_in_the_range_and_no_others(kind: str) -> None
 def test_ids_after_the_shifts_are_those_of_the_lemma() -> None:
     s = subject("paper")
     table = id_table(s)
+    assert s.grid is not None
     contexts = s.grid.contexts("sets")
     assert table.contexts == len(contexts) == int(table.valid.sum())
     assert table.repeated == sum(kind == REPEATED for kind in table.kinds) == 16
@@ -89,6 +92,7 @@ def test_slices_are_target_and_network_at_the_points_they_name(kind: str) -> Non
     (x[flat.moves[0]], x[flat.moves[1]]) = flat.at[0][i], flat.at[1][j]
     assert flat.network[j, i] == s.network(x[None])[0][flat.shows]
     assert flat.target is not None
+    assert s.target is not None
     assert flat.target[j, i] == s.target(x[None])[0][flat.shows]
     line = curve(s)
     x = line.base.copy()
@@ -163,16 +167,18 @@ def test_a_naming_tells_of_the_layers_that_are_there(kind: str) -> None:
     c = made(kind)
     assert isinstance(c, pf.Compiled)
     assert s.naming is not None
+    assert s.grid is not None
     runs = s.how.in_cells(c.piecewise).runs
-    attention = [run for run in runs if run.attends]
+    attention = [run for run in runs if isinstance(run, Attention)]
     assert len(s.naming.attention_in_words()) == sum(map(len, attention))
     if s.naming.windows:
         assert [-float(b) for b in attention[0].b_Q.to_float()[:, 0]] == [window - 0.5 for window in s.naming.windows]
-    recoding = [run for run in runs if run.stage == "recode"]
+    recoding = [run for run in runs if isinstance(run, FeedForward) and run.stage == "recode"]
     assert len(s.naming.renamings) == sum(map(len, recoding))
     for run in recoding:
+        assert isinstance(run, FeedForward)
         assert [id_ for id_, _ in s.naming.renamings] == [-float(b) for b in run.b_1.to_float()]
-        first_rows = [id_ if s.token_dim == 1 else id_ % s.grid.cells_per_axis for id_, _ in s.naming.renamings]
+        first_rows = [id_ if s.token_dim == 1 else id_ % c.grid.cells_per_axis for id_, _ in s.naming.renamings]
         renamed = first_rows + run.W_2.to_float()[:, 0]
         assert renamed.tolist() == [name for _, name in s.naming.renamings]
 
@@ -218,6 +224,7 @@ def test_every_row_is_quantised_to_the_corner_of_its_cell(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["sum", "wide", "merged", "positional"])
 def test_other_shapes_are_what_compile_makes(kind: str) -> None:
     c = made(kind)
+    assert isinstance(c, pf.Compiled)
     rows = variants(subject(kind))
     assert sum(row.shown for row in rows) == 1
     for row in rows:
@@ -261,6 +268,7 @@ def test_a_huge_network_is_sampled_not_enumerated() -> None:
     s = Subject.of(c)
     assert s.network.layers > 50_000
     table = id_table(s)
+    assert s.grid is not None
     assert table.contexts == s.grid.count("multisets") > 10_000
     assert table.ids.shape[1] < 60
     assert table.inside[table.valid].all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from provenformer.base.errors import ProvenformerError
-from provenformer.certificates.certify import rounding_error, with_rounding
+from provenformer.certificates.certify import per_entry, rounding_error, with_terms
 from provenformer.compiler.compile import softmax_relu_network
 from provenformer.constructions import registry
 from provenformer.constructions.plan import Plan
@@ -91,7 +91,8 @@ def _certified(subject: Subject, rows: list[Variant]) -> list[Variant]:
     piecewise = PiecewiseConstant.of(target, grid, registry.get(SUM).contexts(subject.positional))
     flat = piecewise.values.reshape(-1, grid.token_dim)
     rounding = rounding_error(registry.get(SUM).build(piecewise).budget, flat, grid.seq_len)
-    thin_certificate = with_rounding(certificate, rounding, target)
+    whole = per_entry(target, float(certificate.norm_order or 1))
+    thin_certificate = with_terms(certificate, rounding=rounding * whole)
 
     def build(row: Variant) -> Variant:
         how = registry.get(row.construction)

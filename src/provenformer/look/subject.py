@@ -52,13 +52,7 @@ class Subject:
         manifest, spec = saved.manifest, saved.manifest["target"]
         if spec["source"] == "data":
             return cls._of_data(saved.network, saved.certificate, saved.data["inputs"], saved.data["outputs"])
-        target, missing = None, None
-        try:
-            target = saved.target
-            if target is None:
-                missing = "the function has no import path, so the folder holds only its network"
-        except ProvenformerError as error:
-            missing = str(error)
+        target, missing = saved.target, saved.why_no_target
         grid = Grid(manifest["token_dim"], manifest["seq_len"], manifest["cells_per_axis"])
         construction = registry.get(manifest["construction"]).name
         low, high = (np.array(end, dtype=np.float64) for end in spec["support"])

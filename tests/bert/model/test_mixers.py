@@ -2,6 +2,8 @@
 
 import cmath
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from provenformer.bert.model.mixers import MIXERS, Mixer, build_mixer
 from provenformer.bert.model.mixers.convolution import BLOCK, convolve, convolve_fft, convolve_toeplitz, taps_before
 
 DIM, LONGEST = 8, 16
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "attention": {"heads": 2},
     "average": {},
     "bproj": {"size": LONGEST},
@@ -23,7 +25,7 @@ OPTIONS = {
 every_mixer = pytest.mark.parametrize("name", MIXERS)
 
 
-def small(name: str, **more: object) -> Mixer:
+def small(name: str, **more: Any) -> Any:  # a Mixer; each kind has parameters of its own
     mixer = build_mixer(name, DIM, **(OPTIONS[name] | more)).double()
     for parameter in mixer.parameters():  # large biases too, so that a leak out of the padding is seen
         nn.init.normal_(parameter)
@@ -37,7 +39,7 @@ def test_every_mixer_has_a_case() -> None:
 # --- references: one sequence (tokens, dim), token by token ---
 
 
-def glu(mixer: Mixer, x: Tensor) -> Tensor:
+def glu(mixer: Any, x: Tensor) -> Tensor:
     value, gate = (x @ mixer.gate.weight.T + mixer.gate.bias).chunk(2, dim=-1)
     return value * torch.sigmoid(gate)
 
@@ -55,7 +57,7 @@ def slide(x: Tensor, taps_at: list[Tensor]) -> Tensor:
     return out
 
 
-def slow_attention(mixer: Mixer, x: Tensor) -> Tensor:
+def slow_attention(mixer: Any, x: Tensor) -> Tensor:
     inner, size = mixer.attention, DIM // 2
     query, key, value = inner.query(x), inner.key(x), inner.value(x)
     out = torch.zeros_like(x)
@@ -68,19 +70,19 @@ def slow_attention(mixer: Mixer, x: Tensor) -> Tensor:
 
 
 def slow_average(_: Mixer, x: Tensor) -> Tensor:
-    return torch.stack([sum(x) / len(x)] * len(x))
+    return torch.stack([sum(x, torch.zeros(DIM)) / len(x)] * len(x))
 
 
-def slow_bproj(mixer: Mixer, x: Tensor) -> Tensor:
+def slow_bproj(mixer: Any, x: Tensor) -> Tensor:
     weight = mixer.position_weight
-    return torch.stack([sum(weight[i, j] * x[i] for i in range(len(x))) for j in range(len(x))])
+    return torch.stack([sum((weight[i, j] * x[i] for i in range(len(x))), torch.zeros(DIM)) for j in range(len(x))])
 
 
-def slow_sepconv(mixer: Mixer, x: Tensor) -> Tensor:
+def slow_sepconv(mixer: Any, x: Tensor) -> Tensor:
     return slide(glu(mixer, x), [mixer.filters] * len(x))
 
 
-def slow_dynamicconv(mixer: Mixer, x: Tensor) -> Tensor:
+def slow_dynamicconv(mixer: Any, x: Tensor) -> Tensor:
     gated = glu(mixer, x)
     return slide(gated, [torch.softmax((mixer.predict.weight @ g).view(4, 5), dim=-1) for g in gated])
 
@@ -149,7 +151,7 @@ def test_toeplitz_and_fft_equal_conv1d(tokens: int, taps: int) -> None:
 
 @pytest.mark.parametrize(("tokens", "taps"), [(6, 4), (2 * BLOCK + 1, 3)])
 @pytest.mark.parametrize("way", [convolve_toeplitz, convolve_fft])
-def test_convolution_gradients(way: object, tokens: int, taps: int) -> None:
+def test_convolution_gradients(way: Callable[[Tensor, Tensor], Tensor], tokens: int, taps: int) -> None:
     x = torch.randn(1, tokens, 2, dtype=torch.float64, requires_grad=True)
     filters = torch.randn(2, taps, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(way, (x, filters), fast_mode=tokens > BLOCK)
@@ -167,7 +169,7 @@ def test_gradcheck_in_float64(name: str, masked: bool) -> None:
     names, values = zip(*mixer.named_parameters(), strict=True) if list(mixer.parameters()) else ((), ())
 
     def real_output(x: Tensor, *values: Tensor) -> Tensor:
-        mixed = torch.func.functional_call(mixer, dict(zip(names, values, strict=True)), (x, mask))
+        mixed: Tensor = torch.func.functional_call(mixer, dict(zip(names, values, strict=True)), (x, mask))
         return mixed if mask is None else mixed[mask.bool()]
 
     assert torch.autograd.gradcheck(real_output, (x, *values), fast_mode=True)
@@ -260,7 +262,7 @@ def test_bad_options(name: str, options: dict[str, object], message: str) -> Non
 
 
 def test_bproj_may_start_as_a_band() -> None:
-    weight = build_mixer("bproj", DIM, size=40, band=2.0).position_weight.detach()
+    weight = build_mixer("bproj", DIM, size=40, band=2.0).get_parameter("position_weight").detach()
     torch.testing.assert_close(weight.norm(dim=0), torch.ones(40))  # keeps the variance of independent tokens
     torch.testing.assert_close(weight[20:23, 20] / weight[20, 20], torch.tensor([0.0, -0.5, -1.0]).exp())
 

@@ -1,5 +1,6 @@
 """Each mixer in a model under bf16, gradient checkpointing, and data-parallel over two gloo processes."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 import torch.distributed
 from safetensors.torch import load_file, save_file
+from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
 from provenformer.bert import MIXERS, MixerBertConfig, MixerBertForPreTraining
@@ -44,13 +46,17 @@ def tiny_batch() -> dict[str, torch.Tensor]:
 
 
 def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    found = {}
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        found[name] = parameter.grad.clone()
+    return found
 
 
 def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], **tolerance: Any) -> None:
     assert one.keys() == other.keys()
     for name in one:
-        torch.testing.assert_close(one[name], other[name], **tolerance, msg=lambda m, name=name: f"{name}: {m}")
+        torch.testing.assert_close(one[name], other[name], **tolerance, msg=partial("{}: {}".format, name))
 
 
 @every_mixer
@@ -108,8 +114,9 @@ def _one_of_two_processes(rank: int, folder: Path) -> None:
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_gloo_processes_give_the_gradient_of_one(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(_one_of_two_processes, args=(tmp_path,), nprocs=2)
+    spawn(_one_of_two_processes, args=(tmp_path,), nprocs=2)
     for mixer in MIXERS:
         model = tiny_model(mixer)
         model(**tiny_batch()).loss.backward()

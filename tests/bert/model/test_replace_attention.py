@@ -114,7 +114,9 @@ def test_masks_of_every_attention_implementation() -> None:
     square = real[:, None, None, :].expand(2, 1, 3, 3)
     additive = torch.zeros(2, 1, 3, 3).masked_fill(~square, torch.finfo(torch.float32).min)
     for mask in (real, real.long(), square, additive):
-        assert torch.equal(real_tokens(mask), real)
+        found = real_tokens(mask)
+        assert found is not None
+        assert torch.equal(found, real)
     assert real_tokens(None) is None
 
 
@@ -122,4 +124,4 @@ def test_masks_that_differ_by_query_are_refused() -> None:
     with pytest.raises(ProvenformerError, match="causal or packed masks need mixer='attention'"):
         real_tokens(torch.ones(3, 3).tril().bool()[None, None])
     with pytest.raises(ProvenformerError, match="not a list; load the model with attn_implementation='sdpa'"):
-        real_tokens([1])
+        real_tokens([1])  # type: ignore[arg-type]

@@ -6,11 +6,13 @@ import os
 import shutil
 import socket
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.multiprocessing.spawn import spawn
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.bert.cli import app
@@ -65,14 +67,14 @@ def losses(run: Path) -> list[float]:
 
 
 def metrics(run: Path) -> dict[str, float]:
-    return json.loads((run / "result.json").read_text())["metrics"]
+    return dict(json.loads((run / "result.json").read_text())["metrics"])
 
 
 def assert_same_tensors(one: Path, other: Path) -> None:
     ours, theirs = load_file(one), load_file(other)
     assert ours.keys() == theirs.keys()
     for name in ours:
-        torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=1e-4, msg=lambda m, name=name: f"{name}: {m}")
+        torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=1e-4, msg=partial("{}: {}".format, name))
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +101,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("finetune", folder / "mnli.json", *tuned, "--output", folder / "two-mnli"),
     ]
     texts = [[str(argument) for argument in command] for command in commands]
-    torch.multiprocessing.spawn(_one_of_two, args=(dict(zip(free_ports(len(texts)), texts, strict=True)),), nprocs=2)
+    spawn(_one_of_two, args=(dict(zip(free_ports(len(texts)), texts, strict=True)),), nprocs=2)
     return folder
 
 
@@ -123,6 +125,7 @@ def settings(sample: Path) -> PretrainSettings:
     return read_settings(PretrainSettings, sample / "pretrain.toml")
 
 
+@pytest.mark.slow
 def test_the_loss_curve_is_that_of_one_process(sample: Path) -> None:
     one, two = sample / "one", sample / "two"
     assert len(losses(one)) == 12
@@ -131,6 +134,7 @@ def test_the_loss_curve_is_that_of_one_process(sample: Path) -> None:
     assert metrics(two) == pytest.approx(metrics(one), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_files_do_not_show_the_sharding(sample: Path) -> None:
     one, two = sample / "one", sample / "two"
     for name in ("checkpoints/step-00000010.safetensors", "model/model.safetensors"):
@@ -141,6 +145,7 @@ def test_files_do_not_show_the_sharding(sample: Path) -> None:
     assert found == pytest.approx(metrics(two), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_one_process_goes_on_with_a_sharded_run_and_the_other_way_round(sample: Path, tmp_path: Path) -> None:
     stopped_run(sample / "two", tmp_path / "run")
     pretrain(settings(sample), sample / "data", sample / "held-out", tmp_path / "run")
@@ -149,6 +154,7 @@ def test_one_process_goes_on_with_a_sharded_run_and_the_other_way_round(sample: 
         assert_same_tensors(run / "model/model.safetensors", sample / "one/model/model.safetensors")
 
 
+@pytest.mark.slow
 def test_fine_tuning(sample: Path) -> None:
     assert losses(sample / "two-mnli") == pytest.approx(losses(sample / "one-mnli"), abs=1e-5)
     assert_same_tensors(sample / "two-mnli/model/model.safetensors", sample / "one-mnli/model/model.safetensors")
@@ -157,4 +163,4 @@ def test_fine_tuning(sample: Path) -> None:
 def test_batches_must_be_even(tmp_path: Path) -> None:
     three = Processes(0, 3, torch.device("cpu"), sharded=True)
     with pytest.raises(ProvenformerError, match="batch_size=8 is not even over 3 processes"):
-        train(torch.nn.Linear(1, 1), None, PretrainSettings(batch_size=8), 1, tmp_path, three)
+        train(torch.nn.Linear(1, 1), None, PretrainSettings(batch_size=8), 1, tmp_path, three)  # type: ignore[arg-type]

@@ -122,6 +122,7 @@ def test_recipes_are_chosen_on_text_of_their_own(done: Path, data: StudyData, se
     assert list(tried) == ["low", "good", "high"]
     assert tried["good"]["loss"] < tried["low"]["loss"]
     assert tried["high"]["loss"] is None  # it did not stay finite
+    assert data.tuning is not None
     assert tried["good"]["asked"]["data"]["valid"] == data_fingerprint(data.tuning)
     assert tried["good"]["asked"]["settings"]["steps"] == 4
     tuned = read(folder / "attention.mnli.json")["trials"]

@@ -31,7 +31,7 @@ def run(*arguments: Any) -> str:
 
 
 def metrics(output: str) -> dict[str, float]:
-    return json.loads(output[output.index("{") :])
+    return dict(json.loads(output[output.index("{") :]))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """SQuAD's metrics: hand-computed cases, and torchmetrics on the same answers."""
 
 import random
+from typing import Any
 
 import pytest
 from torchmetrics.functional.text import squad
@@ -41,7 +42,7 @@ def test_equal_to_torchmetrics() -> None:
         if not normalized(prediction) or not all(map(normalized, answers)):
             continue  # articles alone: torchmetrics counts an empty answer found as right, the official script does not
         key = str(number)
-        known = {"answers": {"text": answers, "answer_start": [0] * len(answers)}, "id": key}
+        known: dict[str, Any] = {"answers": {"text": answers, "answer_start": [0] * len(answers)}, "id": key}
         found = squad([{"prediction_text": prediction, "id": key}], [known])
         assert 100 * exact_match(prediction, answers) == found["exact_match"]
         assert 100 * f1(prediction, answers) == pytest.approx(float(found["f1"]), abs=1e-4)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from selenium import webdriver
 from selenium.webdriver import Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -43,7 +44,7 @@ class Server:
 class Page:
     """A browser on the explorer."""
 
-    driver: Any
+    driver: webdriver.Chrome
     url: str
 
     def open(self, page: str = "") -> None:
@@ -54,9 +55,9 @@ class Page:
     def script(self, code: str, *args: Any) -> Any:
         return self.driver.execute_script(code, *args)
 
-    def wait(self, until: Callable[[], Any]) -> Any:
+    def wait(self, until: Callable[..., Any], *args: Any) -> Any:
         end = time.monotonic() + SECONDS
-        while not (value := until()):
+        while not (value := until(*args)):
             assert time.monotonic() < end, "the page did not get there"
             time.sleep(0.02)
         return value
