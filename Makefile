@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: env env-dev demo test coverage lint types bench docs table1 figure1 longer clean
+.PHONY: env env-dev demo test coverage lint types bench docs table1 figure1 study clean
 
 env: $(VENV)/.core
 env-dev: $(VENV)/.dev
@@ -65,20 +65,25 @@ bench: env-dev
 docs: env-dev
 	$(BIN)/python -m sphinx -q -W --keep-going -n -d build/doctrees docs build/docs
 
-# The small studies: `make table1 DATA=folder` with wiki/, books/, mnli/ and squad/ in it (experiments/table1/README.md).
-# Each goes on where it stopped. Hours of CPU time.
-table1 figure1: RUNS = runs/small/models
-longer: RUNS = runs/small/longer
-table1 figure1 longer: env-dev
+# The small study: `make table1 DATA=folder` with wiki/, books/, mnli/ and squad/ in it (experiments/small/README.md).
+# Each target shows some of its models; all go on where they stopped. Hours of CPU time.
+SMALL := runs/small
+TUNING := wiki/train-05.txt.gz books/train-02.txt.gz
+TEXT = $(filter-out $(TUNING:%=$(DATA)/%),$(sort $(wildcard $(DATA)/wiki/train-*.txt.gz)) $(sort $(wildcard $(DATA)/books/train-*.txt.gz)))
+PREPARE = $(BIN)/provenformer bert prepare
+study: MODELS =
+table1: MODELS = attention sepconv bproj average
+figure1: MODELS = attention hybrid-1 hybrid-2 hybrid-3 sepconv
+study table1 figure1: env-dev
 	$(if $(DATA),,$(error set DATA to the folder of wiki/, books/, mnli/ and squad/))
-	$(BIN)/provenformer bert prepare $(sort $(wildcard $(DATA)/wiki/train-*.txt.gz)) $(sort $(wildcard $(DATA)/books/train-*.txt.gz)) \
-		--output runs/small/data --vocabulary-size 4096 --seq-len 64
-	$(BIN)/provenformer bert prepare $(DATA)/wiki/valid.txt.gz $(DATA)/books/valid.txt.gz \
-		--output runs/small/valid --vocabulary runs/small/data/vocab.txt --seq-len 64
-	$(BIN)/provenformer bert study experiments/$@/small.toml --data runs/small/data --valid runs/small/valid \
-		--mnli $(DATA)/mnli/train.jsonl.gz $(DATA)/mnli/dev_matched.jsonl.gz \
+	$(PREPARE) $(TEXT) --output $(SMALL)/data --vocabulary-size 4096 --seq-len 128
+	$(PREPARE) $(TEXT) --output $(SMALL)/short --vocabulary $(SMALL)/data/vocab.txt --seq-len 64
+	$(PREPARE) $(TUNING:%=$(DATA)/%) --output $(SMALL)/tuning --vocabulary $(SMALL)/data/vocab.txt --seq-len 128
+	$(PREPARE) $(DATA)/wiki/valid.txt.gz $(DATA)/books/valid.txt.gz --output $(SMALL)/valid --vocabulary $(SMALL)/data/vocab.txt --seq-len 128
+	$(BIN)/provenformer bert study experiments/small/study.toml --data $(SMALL)/data --short $(SMALL)/short --valid $(SMALL)/valid \
+		--tuning $(SMALL)/tuning --mnli $(DATA)/mnli/train.jsonl.gz $(DATA)/mnli/dev_matched.jsonl.gz \
 		--squad $(DATA)/squad/train-v1.1.json.gz $(DATA)/squad/dev-v1.1.json.gz \
-		--runs $(RUNS) --results experiments/$@/results --figure
+		--runs $(SMALL)/models --results experiments/small/results --output experiments/$(@:study=small) --figure $(MODELS:%=--only %)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache src/*.egg-info

@@ -19,11 +19,10 @@ from rich.table import Table
 from benchmarks.corpus import sample_examples
 from benchmarks.measuring import about, seconds
 from provenformer.bert import MIXERS, MixerBertForPreTraining
-from provenformer.bert.data.examples import MaskedBatches
-from provenformer.bert.data.masking import Masking
-from provenformer.bert.loop import build_optimizer, training_step
-from provenformer.bert.pretrain import PretrainingTask, PretrainSettings, model_config
-from provenformer.bert.processes import Processes
+from provenformer.bert.runtime.processes import Processes
+from provenformer.bert.training.loop import training_step
+from provenformer.bert.training.optimiser import build_optimizers
+from provenformer.bert.training.pretrain import PretrainingTask, PretrainSettings, model_config
 
 RESULTS = Path(__file__).parent / "results" / "bert_base.json"
 SEED, BATCH, MICRO_BATCH, SEQ_LEN, VOCABULARY = 0, 4, 2, 512, 30522
@@ -36,15 +35,14 @@ def measure(mixer: str) -> dict[str, Any]:
     alone = Processes(0, 1, torch.device("cpu"))
     with tempfile.TemporaryDirectory() as folder:
         examples = sample_examples(Path(folder), SEQ_LEN, VOCABULARY)
-        batches = MaskedBatches(examples, Masking(examples.vocabulary), SEED, BATCH)
-        parts = [batches.part(0, range(at, at + MICRO_BATCH)) for at in range(0, BATCH, MICRO_BATCH)]
+        task = PretrainingTask(examples, None, settings, alone)
+        parts = [task.part(0, range(at, at + MICRO_BATCH)) for at in range(0, BATCH, MICRO_BATCH)]
     model = MixerBertForPreTraining(model_config(settings.model, examples.vocabulary, SEQ_LEN))
-    optimizer = build_optimizer(model, settings)
+    optimizers = build_optimizers(model, settings)
     before = model.cls.predictions.bias.detach().clone()
-    task = PretrainingTask(batches, None, settings, alone)
     found: dict[str, float] = {}
     began = time.perf_counter()
-    cpu = seconds(lambda: found.update(training_step(model, optimizer, task, parts, settings, 0, 1, alone)))
+    cpu = seconds(lambda: found.update(training_step(model, optimizers, task, parts, settings, 0, 1, alone)))
     return {
         "mixer": mixer,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),

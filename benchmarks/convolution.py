@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import conv1d, pad
 
 from benchmarks.measuring import about, seconds
-from provenformer.bert.mixers.convolution import convolve_fft, convolve_toeplitz, fft_is_faster, taps_before
+from provenformer.bert.model.mixers.convolution import convolve_fft, convolve_toeplitz, fft_is_faster, taps_before
 
 RESULTS = Path(__file__).parent / "results" / "convolution.json"
 SIZES = [  # batch, tokens, dim, taps; 16 filters
@@ -43,6 +44,10 @@ WAYS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+def forth_and_back(way: Callable[[Tensor, Tensor], Tensor], x: Tensor, filters: Tensor, towards: Tensor) -> None:
+    way(x, filters).backward(towards)
+
+
 def measure(batch: int, tokens: int, dim: int, taps: int) -> dict[str, Any]:
     torch.manual_seed(SEED)
     x, towards = torch.randn(batch, tokens, dim, requires_grad=True), torch.randn(batch, tokens, dim)
@@ -50,7 +55,7 @@ def measure(batch: int, tokens: int, dim: int, taps: int) -> dict[str, Any]:
     times: dict[str, list[float]] = {name: [] for name in WAYS}
     for _ in range(ROUNDS + 1):
         for name, way in WAYS.items():
-            times[name].append(seconds(lambda way=way: way(x, filters).backward(towards)))
+            times[name].append(seconds(partial(forth_and_back, way, x, filters, towards)))
     chosen = "fft" if fft_is_faster(tokens, taps) else "toeplitz"
     sizes = {"batch": batch, "tokens": tokens, "dim": dim, "taps": taps, "chosen": chosen}
     return sizes | {name: 1e3 * median(rounds[1:]) for name, rounds in times.items()}  # the first round warms up

@@ -5,8 +5,8 @@ from pathlib import Path
 from provenformer.bert.data.documents import read_documents, text_files
 from provenformer.bert.data.examples import Examples
 from provenformer.bert.data.prepare import PrepareSettings, prepare
+from provenformer.bert.data.sample import write_sample
 from provenformer.bert.data.vocabulary import Vocabulary, train_vocabulary
-from provenformer.bert.sample import write_sample
 
 JOINED = 40  # documents of the sample in one of these, so that examples of 512 positions are full
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from rich.table import Table
 import provenformer as pf
 from benchmarks.measuring import about
 from provenformer.networks import engine
-from provenformer.networks.thin import ReluRun
+from provenformer.networks.thin import Network, ReluRun
 
 RESULTS = Path(__file__).parent / "results" / "engine.json"
 ROUNDS = 5
@@ -41,7 +42,7 @@ def wall(run: Callable[[], Any]) -> float:
 
 
 @njit(parallel=True)
-def stream(parts):  # type: ignore[no-untyped-def]
+def stream(parts: np.ndarray) -> np.ndarray:
     total = np.zeros(len(parts))
     for thread in prange(len(parts)):
         s = 0.0
@@ -71,6 +72,7 @@ def against_torch() -> list[dict[str, Any]]:
     """The same 10^4-layer (2,1,4) network: engine and the module loop that `to_torch` gives."""
     f = pf.targets.get("scaled-mean", seq_len=3)
     network = pf.compile(f, cells_per_axis=27, kind="lipschitz").network
+    assert isinstance(network, Network)
     module = network.to_torch()
     rows = []
     for batch in (1, 64, 4096):
@@ -80,7 +82,7 @@ def against_torch() -> list[dict[str, Any]]:
         ratios, times = [], []
         with torch.no_grad():
             for _ in range(ROUNDS if batch < 4096 else 1):  # the loop takes a minute a round there
-                ours, theirs = wall(lambda x=x: engine.evaluate(network, x)), wall(lambda t=as_tensor: module(t))
+                ours, theirs = wall(partial(engine.evaluate, network, x)), wall(partial(module, as_tensor))
                 ratios.append(theirs / ours)
                 times.append(ours)
         rows.append(
@@ -136,20 +138,22 @@ print(json.dumps(numbers))
     return result
 
 
+def first_output(f: pf.Target, cells: int) -> None:
+    pf.compile(f, cells_per_axis=cells).network(f.sample(1))
+
+
 def where_tracr_takes_long() -> list[dict[str, Any]]:
     """scaled-mean at three sizes: compile, certify and the first output; warm, and in a new process."""
     rows = []
     for n, cells in ((3, 8), (2, 32), (4, 4)):
         f = pf.targets.get("scaled-mean", seq_len=n)
-        warm = statistics.median(
-            wall(lambda f=f, c=cells: pf.compile(f, cells_per_axis=c).network(f.sample(1))) for _ in range(ROUNDS)
-        )
+        warm = statistics.median(wall(partial(first_output, f, cells)) for _ in range(ROUNDS))
         code = (
             f"import provenformer as pf; f = pf.targets.get('scaled-mean', seq_len={n}); "
             f"pf.compile(f, cells_per_axis={cells}).network(f.sample(1))"
         )
         cold = statistics.median(
-            wall(lambda code=code: subprocess.run([sys.executable, "-c", code], check=True)) for _ in range(3)
+            wall(partial(subprocess.run, [sys.executable, "-c", code], check=True)) for _ in range(3)
         )
         rows.append({"tokens": n, "cells": cells, "warm": warm, "cold": cold})
     return rows
@@ -164,7 +168,7 @@ def growth() -> dict[str, Any]:
         for tokens in (2048, 8192, 32768):
             x = rng.normal(size=(1, tokens))
             work.append(layers * tokens)
-            seconds.append(statistics.median(wall(lambda r=run, x=x: engine.feed_forward(r, x)) for _ in range(ROUNDS)))
+            seconds.append(statistics.median(wall(partial(engine.feed_forward, run, x)) for _ in range(ROUNDS)))
     slope, _ = np.polyfit(np.log(work), np.log(seconds), 1)
     sizes = []
     for d, n, cells in ((1, 2, 16), (1, 3, 16), (1, 4, 16), (2, 2, 4), (2, 3, 3), (1, 3, 8), (1, 3, 32), (1, 3, 64)):
@@ -174,8 +178,9 @@ def growth() -> dict[str, Any]:
         built = time.perf_counter() - start
         with tempfile.TemporaryDirectory() as folder:
             c.save(f"{folder}/net")
-            check = wall(lambda folder=folder: pf.verify(f"{folder}/net"))
+            check = wall(partial(pf.verify, f"{folder}/net"))
         x = f.sample(64)
+        assert isinstance(c.network, Network)
         c.network(x)
         sizes.append(
             {
@@ -185,7 +190,7 @@ def growth() -> dict[str, Any]:
                 "layers": c.network.layers,
                 "build": built,
                 "verify": check,
-                "run 64": wall(lambda g=c.network, x=x: engine.evaluate(g, x)),
+                "run 64": wall(partial(engine.evaluate, c.network, x)),
             }
         )
     return {"exponent of layers x tokens": float(slope), "sizes": sizes}
@@ -252,7 +257,7 @@ def check_limits(result: dict[str, Any]) -> list[tuple[str, float, str, bool]]:
 
 def main() -> bool:
     console = Console()
-    result = {
+    result: dict[str, Any] = {
         "about": about("engine", 0),
         "against torch": against_torch(),
         "share of limit": share_of_limit(),

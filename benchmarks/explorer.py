@@ -169,7 +169,12 @@ def settle(driver: webdriver.Chrome) -> None:
 
 def main() -> bool:
     """Measure, print, save; True if the first page is there within 1 s and a move is answered within 100 ms."""
-    result = {"about": about("explorer", 0), "load": os.getloadavg()[0], "first page": first_pages(), "moves": moves()}
+    result: dict[str, Any] = {
+        "about": about("explorer", 0),
+        "load": os.getloadavg()[0],
+        "first page": first_pages(),
+        "moves": moves(),
+    }
     first = {name: statistics.median(row[name] for row in result["first page"]) for name in result["first page"][0]}
     rows = [
         ("start-up of the command (s)", first["start-up (s)"], None, None),

@@ -10,6 +10,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,14 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertAttention
 
 from benchmarks.measuring import about, seconds
 from provenformer.bert import MIXERS
-from provenformer.bert.slot import MixerSlot, mixer_for
+from provenformer.bert.model.slot import MixerSlot, mixer_for
 
 RESULTS = Path(__file__).parent / "results" / "mixers.json"
 SEED = 0
@@ -37,10 +38,14 @@ PEAK_SIZE = 1536
 
 
 def sublayer(name: str, config: BertConfig) -> nn.Module:
-    attention = BertAttention(config)
+    attention: nn.Module = BertAttention(config)
     if name != "attention":
         attention.self = MixerSlot(mixer_for(name, config))
     return attention
+
+
+def forth_and_back(module: nn.Module, x: Tensor, towards: Tensor) -> None:
+    module(x)[0].backward(towards)
 
 
 def measure(batch: int, tokens: int, dim: int) -> list[dict[str, Any]]:
@@ -55,7 +60,7 @@ def measure(batch: int, tokens: int, dim: int) -> list[dict[str, Any]]:
     products: dict[str, int] = {"peak": 2 * PEAK_SIZE**3}
     for name in MIXERS:
         module = sublayer(name, config)
-        runs[name] = lambda module=module: module(x)[0].backward(towards)
+        runs[name] = partial(forth_and_back, module, x, towards)
         products[name] = executed_products(runs[name])
     # FlopCounterMode does not know the CPU kernel of SDPA: two products forward, four backward, of 2 batch n^2 d each.
     products["attention"] += 6 * 2 * batch * tokens**2 * dim
@@ -88,7 +93,7 @@ def measure(batch: int, tokens: int, dim: int) -> list[dict[str, Any]]:
 def executed_products(run: Callable[[], Any]) -> int:
     with FlopCounterMode(display=False) as counter:
         run()
-    return counter.get_total_flops()
+    return int(counter.get_total_flops())
 
 
 def main() -> bool:

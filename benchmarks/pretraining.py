@@ -26,12 +26,11 @@ from transformers import (
 
 from benchmarks.corpus import sample_examples
 from benchmarks.measuring import about, seconds
-from provenformer.bert.data.examples import Examples, MaskedBatches
-from provenformer.bert.data.masking import Masking
-from provenformer.bert.loop import train
-from provenformer.bert.model import MixerBertForPreTraining
-from provenformer.bert.pretrain import PretrainingTask, PretrainSettings, model_config
-from provenformer.bert.processes import Processes
+from provenformer.bert.data.examples import Examples
+from provenformer.bert.model.models import MixerBertForPreTraining
+from provenformer.bert.runtime.processes import Processes
+from provenformer.bert.training.loop import train
+from provenformer.bert.training.pretrain import PretrainingTask, PretrainSettings, model_config
 
 RESULTS = Path(__file__).parent / "results" / "pretraining.json"
 SEED, ROUNDS, STEPS, BATCH, SEQ_LEN, VOCABULARY = 0, 5, 20, 32, 64, 4096
@@ -62,8 +61,7 @@ def our_seconds(examples: Examples, folder: Path) -> float:
     settings = PretrainSettings(batch_size=BATCH, model=SIZES, log_every=STEPS)
     model = MixerBertForPreTraining(model_config(SIZES, examples.vocabulary, SEQ_LEN))
     alone = Processes(0, 1, torch.device("cpu"))
-    batches = MaskedBatches(examples, Masking(examples.vocabulary), SEED, BATCH)
-    task = PretrainingTask(batches, None, settings, alone)
+    task = PretrainingTask(examples, None, settings, alone)
     return seconds(lambda: train(model, task, settings, STEPS, folder, alone))
 
 

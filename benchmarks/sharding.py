@@ -18,9 +18,10 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from benchmarks.measuring import about
 from provenformer.bert import MixerBertConfig, MixerBertForPreTraining
-from provenformer.bert.loop import TrainingSettings, build_optimizer
-from provenformer.bert.processes import Processes
-from provenformer.bert.sharding import shard
+from provenformer.bert.runtime.processes import Processes
+from provenformer.bert.runtime.sharding import shard
+from provenformer.bert.training.optimiser import build_optimizers
+from provenformer.bert.training.settings import TrainingSettings
 
 RESULTS = Path(__file__).parent / "results" / "sharding.json"
 COUNTS = (1, 2, 8, 16)
@@ -33,7 +34,7 @@ def measure(count: int) -> dict[str, int]:
         model = MixerBertForPreTraining(MixerBertConfig.bert_base())
     if count > 1:
         shard(model, Processes(0, count, torch.device("cpu"), sharded=True))
-    optimizer = build_optimizer(model, TrainingSettings())
+    (optimizer,) = build_optimizers(model, TrainingSettings())
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()

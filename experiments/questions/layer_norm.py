@@ -64,6 +64,8 @@ def run(quick: bool) -> dict[str, Any]:
     f = pf.targets.get("softmax-mean", token_dim=1, seq_len=3)
     cells = 3 if quick else 6
     c = pf.compile(f, cells_per_axis=cells)
+    network = c.network
+    assert isinstance(network, Network)
 
     def error(g: Callable[[Any], Any]) -> float:
         return pf.distance(f, g, token_dim=1, seq_len=3, samples=1 << 12, cells_per_axis=cells).value
@@ -77,11 +79,11 @@ def run(quick: bool) -> dict[str, Any]:
         "certified": c.certificate.bound,
         "id_bits": c.certificate.details["id_bits"],
         "without": error(c.network),
-        "with_layer_norm": error(between_layers(c.network, layer_norm)),
+        "with_layer_norm": error(between_layers(network, layer_norm)),
         "best_constant": measured(f, lambda x: np.full(np.shape(x), f(x).mean())),
         "values_after_layer_norm": {
             "token_dim_1": len(np.unique(layer_norm(x.reshape(1, -1)))),
             "token_dim_2": len(np.unique(layer_norm(pairs).round(9), axis=1).T),
         },
-        "padded": [{"log2_constant": k, "error": error(between_layers(c.network, padded(2.0**k)))} for k in powers],
+        "padded": [{"log2_constant": k, "error": error(between_layers(network, padded(2.0**k)))} for k in powers],
     }

@@ -45,6 +45,16 @@ class Shape:
 class Trials(nn.Module):
     """A stack of networks of one shape, one per trial. X is (trials, d, batch, n)."""
 
+    W_O: nn.Parameter  # (trials, blocks, ...), as all of them
+    W_V: nn.Parameter
+    W_K: nn.Parameter
+    W_Q: nn.Parameter
+    b_Q: nn.Parameter
+    W_1: nn.Parameter
+    b_1: nn.Parameter
+    W_2: nn.Parameter
+    b_2: nn.Parameter
+
     def __init__(self, shape: Shape, token_dim: int, seq_len: int, seeds: list[int]) -> None:
         super().__init__()
         self.shape = shape
@@ -59,9 +69,7 @@ class Trials(nn.Module):
         for name, (size, scale) in sizes.items():
             weights = [scale * torch.randn(stored, *size, generator=draw) for draw in draws]
             used = shape.feed_forward if name in ("W_1", "b_1", "W_2", "b_2") else shape.attention
-            self.register_parameter(
-                name, nn.Parameter(torch.stack(weights), requires_grad=used)
-            )  # (trials, blocks, ...)
+            self.register_parameter(name, nn.Parameter(torch.stack(weights), requires_grad=used))
         ramp = torch.arange(float(seq_len)).expand(len(seeds), d, 1, seq_len)
         self.E = nn.Parameter(ramp.clone(), requires_grad=shape.positions)
 
@@ -123,6 +131,7 @@ def train(
         loss.backward()
         before = [p.detach().clone() for p in weights]
         for p in weights:
+            assert p.grad is not None
             p.grad.nan_to_num_(0.0, 0.0, 0.0)  # a trial that has diverged must not stop the others
         adam.step()
         now = rate * 0.5 * (1 + np.cos(np.pi * step / steps))

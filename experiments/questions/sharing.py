@@ -58,7 +58,7 @@ def run(quick: bool) -> dict[str, Any]:
     for name in ("sort", "reverse", "cumulative-mean"):
         f = pf.targets.get(name, token_dim=1, seq_len=3)
         c = pf.compile(f, cells_per_axis=4 if quick else 8)
-        row = {
+        row: dict[str, Any] = {
             "target": name,
             "floor": measured(f, symmetric_part(f)),
             "positions_blocks": c.network.blocks,

@@ -14,6 +14,7 @@ from experiments.questions.learned import Shape, train_on
 
 import provenformer as pf
 from provenformer.networks.export.blocks import block_weights
+from provenformer.networks.thin import Network
 
 
 def token_wise_floor(f: pf.Target, samples: int) -> float:
@@ -49,8 +50,9 @@ def run(quick: bool) -> dict[str, Any]:
     networks = []
     for construction in ("paper", "sum"):
         c = pf.compile(f, cells_per_axis=4, construction=construction)
+        assert isinstance(c.network, Network)
         weights = block_weights(c.network)
-        attends, feeds = weights["W_O"].any(axis=(1, 2)), weights["W_2"].any(axis=(1, 2))
+        attends, feeds = (np.any(weights[name], axis=(1, 2)) for name in ("W_O", "W_2"))
         as_blocks = c.to_torch()(torch.from_numpy(x)).detach().numpy()
         networks.append({
             "construction": construction,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,20 +14,26 @@ import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 import provenformer as pf
 from provenformer import demo as demonstration
 from provenformer.base.arrays import FloatArray
-from provenformer.base.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError, one_line
+from provenformer.base.extras import extra
+from provenformer.base.files import parse_json
+from provenformer.certificates.claim import YOURS, claim_about, claim_about_pairs
 from provenformer.constructions import registry
 from provenformer.functions import targets
 from provenformer.functions.targets import Target
 from provenformer.look.summary import certificate_text, number, plan_table, trace_table
-from provenformer.storage import import_function
+from provenformer.storage import Saved, import_function, source_digest
+from provenformer.storage.spec import described_target
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
-console = Console()
-errors = Console(stderr=True)
+# No markup: names come from users and from folders, and "[green]holds[/green]" in one of them is only a name.
+console = Console(markup=False, emoji=False)
+errors = Console(stderr=True, markup=False, emoji=False)
 
 TargetName = Annotated[str, typer.Argument(help="A built-in target (see `targets`), or module:function.")]
 TokenDim = Annotated[int, typer.Option("--token-dim", "-d", help="Numbers per token.")]
@@ -39,6 +46,12 @@ Positional = Annotated[bool, typer.Option("--positional", help="A function of yo
 Lipschitz = Annotated[float | None, typer.Option("--lipschitz", help="A Lipschitz constant you claim.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Folder = Annotated[Path, typer.Argument(help="A folder written by `compile` or `memorize`.")]
+Against = Annotated[
+    str | None, typer.Option("--target", help="The function to check against, yours: built-in name or module:function.")
+]
+Trust = Annotated[
+    bool, typer.Option("--trust-target", help="Import the function that the folder names. This runs its module.")
+]
 Sequences = Annotated[
     str, typer.Option("--input", "-i", help="Sequences: a .json or .npy file, '-' for JSON on standard input.")
 ]
@@ -47,7 +60,6 @@ Sequences = Annotated[
 @app.callback()
 def _root() -> None:
     """Construct Transformers that provably approximate a function."""
-    sys.path.insert(0, "")  # functions in the current folder, as `python -m` finds them
 
 
 @app.command()
@@ -113,17 +125,18 @@ def compile_target(
             hidden_dim=hidden_dim, progress=say,
         )  # fmt: skip
         if output is not None:
-            say(f"saving to {output}")
+            say("saving")
             c.save(output)
+    claim = claim_about(c.certificate, f, YOURS, source_digest(f))
     if as_json:
-        _print_json(
-            {"plan": c.plan.to_json(), "certificate": c.certificate.to_json(), "folder": output and str(output)}
-        )
+        parts = {"plan": c.plan.to_json(), "certificate": c.certificate.to_json(), "claim": claim.to_json()}
+        _print_json({**parts, "folder": output and str(output)})
         return
     console.print(plan_table(c.plan))
-    console.print(certificate_text(c.certificate))
+    console.print(certificate_text(c.certificate, claim), soft_wrap=True)
     if output is not None:
-        console.print(f"saved to {output}; check it with: provenformer verify {output}")
+        where, named = one_line(output), f" --target {one_line(target)}" if ":" in target else ""
+        console.print(f"saved to {where}; check it with: provenformer verify {where}{named}")
 
 
 @app.command()
@@ -137,17 +150,19 @@ def run(folder: Folder, inputs: Sequences = "-", as_json: AsJson = False) -> Non
 
 
 @app.command()
-def verify(folder: Folder, as_json: AsJson = False) -> None:
+def verify(folder: Folder, target: Against = None, trust_target: Trust = False, as_json: AsJson = False) -> None:
     """Check a saved network independently: re-derive the bound from the weights. Exit code 1 if it does not hold."""
+    given = None if target is None else _against(pf.load(folder, check_hashes=False), target)
     with _working(f"verifying {folder}"):
-        report = pf.verify(folder)
+        report = pf.verify(folder, given, trust_target=trust_target)
     if as_json:
-        _print_json(vars(report))
+        _print_json(report.to_json())
     else:
-        verdict = "[green]holds[/green]" if report else "[red]rejected[/red]"
-        console.print(f"{verdict}: {report.reason}")
+        verdict = Text("holds", "green") if report else Text("rejected", "red")
+        console.print(verdict.append_text(Text(f": {one_line(report.reason)}", "default")), soft_wrap=True)
         for name, value in report.terms.items():
             console.print(f"  {name:<10} {number(value)}")
+        console.print(str(report.claim), soft_wrap=True)
     raise typer.Exit(0 if report else 1)
 
 
@@ -193,10 +208,12 @@ def memorize(
     with _working("memorising"):
         c = pf.memorize(pairs["inputs"], pairs["outputs"], positional=positional)
         c.save(output)
+    claim = claim_about_pairs(c.certificate, c.inputs, c.outputs, f"from {one_line(data)}")
     if as_json:
-        _print_json({"layers": c.network.layers, "certificate": c.certificate.to_json(), "folder": str(output)})
+        parts = {"layers": c.network.layers, "certificate": c.certificate.to_json(), "claim": claim.to_json()}
+        _print_json({**parts, "folder": str(output)})
     else:
-        console.print(f"{c.network.layers:,} layers; largest error {number(c.certificate.bound)}; saved to {output}")
+        console.print(f"{c.network.layers:,} layers, saved to {one_line(output)}\n{claim}", soft_wrap=True)
 
 
 @app.command()
@@ -204,13 +221,19 @@ def distance(
     folder: Folder,
     norm: Norm = 2,
     samples: Annotated[int, typer.Option(help="How many sequences to try.")] = 1 << 14,
+    target: Against = None,
+    trust_target: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure the distance between a saved network and its target, beside the certified bound."""
     saved = pf.load(folder)
-    f = saved.target
+    f = saved.target if target is None else _against(saved, target)
+    if f is None and trust_target:
+        f = saved.import_target()
     if f is None:
-        raise ProvenformerError(f"the target of {folder} has no import path; measure it from Python: distance(f, g).")
+        raise ProvenformerError(
+            f"{saved.why_no_target}; name the target yourself with --target, or use --trust-target."
+        )
     with _working("measuring"):
         measured = pf.distance(
             f, saved.network, token_dim=f.token_dim, seq_len=f.seq_len, norm_order=norm, support=f.support,
@@ -230,15 +253,8 @@ def explore(
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
 ) -> None:
     """Play with the construction in a browser, on this machine only."""
-    try:
+    with extra("explore", "`provenformer explore`"):
         from provenformer.explore.server import serve
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("provenformer"):
-            raise
-        remedy = "install the extra: pip install 'provenformer[explore]'"
-        raise ProvenformerError(
-            f"`provenformer explore` needs {error.name}, which is not installed; {remedy}"
-        ) from None
     serve(port, open_browser, console.print)
 
 
@@ -264,7 +280,7 @@ def write_report(
     with _working(f"looking at {folder}"):
         written = report(folder, output, figures=figures, formats=kinds, sequence=sequence)
     more = f" and {len(written) - 1} figures to {figures}" if figures is not None else ""
-    console.print(f"wrote {output}{more}")
+    console.print(one_line(f"wrote {output}{more}"))
 
 
 @app.command(
@@ -274,13 +290,8 @@ def write_report(
 )
 def bert(context: typer.Context) -> None:
     # Imported here, so that the rest of the command line starts fast and works without torch.
-    try:
+    with extra("bert", "`provenformer bert`"):
         from provenformer.bert.cli import app as bert_app
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("provenformer"):
-            raise
-        remedy = "install the extra: pip install 'provenformer[bert]'"
-        raise ProvenformerError(f"`provenformer bert` needs {error.name}, which is not installed; {remedy}") from None
     bert_app(context.args, prog_name="provenformer bert")
 
 
@@ -289,8 +300,17 @@ def main() -> None:
     try:
         app()
     except ProvenformerError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(str(error))
+    except (MemoryError, RecursionError) as error:
+        _fail(f"this needs more than this machine has ({error}); use smaller sizes.")
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _fail(reason: str) -> None:
+    print(f"error: {one_line(reason)}", file=sys.stderr)
+    sys.exit(2)
 
 
 def _target(name: str, d: int, n: int, support: str, positional: bool, lipschitz: float | None) -> Target:
@@ -300,7 +320,24 @@ def _target(name: str, d: int, n: int, support: str, positional: bool, lipschitz
         raise ProvenformerError(f"support '{support}' is not LOW,HIGH; for example --support -1,1.") from error
     if ":" not in name:
         return targets.get(name, d, n, (low, high))
-    return Target(import_function(name), d, n, not positional, lipschitz, (low, high), name)
+    return Target(_typed_function(name), d, n, not positional, lipschitz, (low, high), name)
+
+
+def _against(saved: Saved, name: str) -> Target:
+    """The function that the user names for a saved network; sizes and box are the network's."""
+    spec = saved.manifest["target"]
+    if spec["source"] == "data":
+        raise ProvenformerError(
+            "the network was made from pairs of sequences, not from a function; leave --target out."
+        )
+    if ":" not in name:
+        return targets.get(name, saved.network.token_dim, saved.network.seq_len, tuple(spec["support"]))
+    return described_target({**spec, "name": name}, _typed_function(name))
+
+
+def _typed_function(name: str) -> Any:
+    """`module:function` as the user typed it, also from the current folder."""
+    return import_function(name, current_folder=True)
 
 
 def _construction(name: str) -> str:
@@ -311,12 +348,12 @@ def _read_sequences(source: str) -> FloatArray:
     x: FloatArray
     try:
         if source.endswith(".npy"):
-            x = np.load(source, allow_pickle=False).astype(np.float64)
+            x = _numbers(np.load(source, allow_pickle=False))
         else:
-            x = np.array(json.loads(sys.stdin.read() if source == "-" else Path(source).read_text()), dtype=np.float64)
-    except (OSError, ValueError, TypeError) as error:
+            x = _numbers(parse_json(sys.stdin.read() if source == "-" else Path(source).read_bytes(), "the input"))
+    except Exception as error:  # a file may be anything
         raise ProvenformerError(
-            f"cannot read sequences from '{source}' ({error}); give JSON or .npy (..., d, n)."
+            f"cannot read sequences from '{source}' ({one_line(error)[:200]}); give JSON or .npy (..., d, n)."
         ) from error
     if x.ndim < 2:
         raise ProvenformerError(
@@ -325,12 +362,25 @@ def _read_sequences(source: str) -> FloatArray:
     return x
 
 
+def _numbers(value: Any) -> FloatArray:
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu" and array.dtype != object:  # object: whole numbers beyond int64
+        raise ValueError(f"{array.dtype} is not a type of real numbers")
+    return np.asarray(array, dtype=np.float64)
+
+
 def _read_pairs(path: Path) -> dict[str, Any]:
     try:
-        data: Any = np.load(path, allow_pickle=False) if path.suffix == ".npz" else json.loads(path.read_text())
-        return {name: data[name] for name in ("inputs", "outputs")}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ProvenformerError(f"cannot read inputs and outputs from {path} ({error}); give .npz or .json.") from error
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as data:
+                return {name: _numbers(data[name]) for name in ("inputs", "outputs")}
+        read = parse_json(path.read_bytes(), "the file")
+        return {name: _numbers(read[name]) for name in ("inputs", "outputs")}
+    except Exception as error:  # a file may be anything
+        reason = one_line(f"{type(error).__name__}: {error}")[:200]
+        raise ProvenformerError(
+            f"cannot read inputs and outputs from {path} ({reason}); give .npz or .json."
+        ) from error
 
 
 def _print_sequences(x: FloatArray, y: FloatArray, as_json: bool) -> None:
@@ -350,5 +400,6 @@ def _print_json(value: Any) -> None:
 @contextmanager
 def _working(what: str) -> Iterator[Any]:
     """A spinner with what is being done, on standard error; nothing when that is not a terminal."""
-    with errors.status(what) as status:
-        yield lambda message: status.update(f"{what}: {message}")
+    what = one_line(what)
+    with errors.status(Text(what)) as status:
+        yield lambda message: status.update(Text(f"{what}: {one_line(message)}"))

@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 import provenformer as pf
+from provenformer.certificates.claim import BUILT_IN, claim_about
 from provenformer.look.summary import certificate_text, plan_table, trace_table
+from provenformer.storage import source_digest
 
 TARGET, TOKENS, RELATIVE = "softmax-mean", 3, 0.05
 
@@ -25,7 +27,9 @@ def run(console: Console) -> None:
     )
     c = pf.compile(f, tolerance=RELATIVE * norm)
     console.print(plan_table(c.plan), "")
-    console.print(certificate_text(c.certificate), "")
+    console.print(
+        certificate_text(c.certificate, claim_about(c.certificate, f, BUILT_IN, source_digest(f))), "", soft_wrap=True
+    )
     with tempfile.TemporaryDirectory() as folder:
         c.save(Path(folder) / "net")
         report = pf.verify(Path(folder) / "net")

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 import torch
 
 from provenformer.base.errors import ProvenformerError
-from provenformer.bert.machine import WITHOUT_AMX, require_bf16
+from provenformer.bert.runtime.machine import WITHOUT_AMX, require_bf16
 
 try:
     require_bf16()

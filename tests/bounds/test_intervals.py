@@ -307,7 +307,7 @@ def test_a_function_of_the_batch_is_not_compiled(f: Function) -> None:
 
 def test_an_infinite_interval_does_not_become_finite() -> None:
     low, high = np.zeros((1, 1, 2)), np.full((1, 1, 2), 800.0)
-    y = np.exp(Interval(low, high))
+    y: Any = np.exp(Interval(low, high))
     assert (y.hi == np.inf).all()
     with np.errstate(all="ignore"):
         z = y - y
@@ -465,7 +465,9 @@ def test_a_wrong_lipschitz_claim_is_caught_with_a_counterexample(norm_order: int
     f = pf.Target(lambda x: np.sin(3 * np.asarray(x)), 1, 2, lipschitz=2.0)
     with pytest.raises(pf.ProvenformerError, match=r"X=.*Y=") as refusal:
         pf.compile(f, cells_per_axis=4, norm_order=norm_order)
-    x, y = (np.array(v) for v in f.lipschitz_counterexample(norm_order))
+    found = f.lipschitz_counterexample(norm_order)
+    assert found is not None
+    x, y = map(np.array, found)
     moved, risen = (float((np.abs(a - b) ** norm_order).sum() ** (1 / norm_order)) for a, b in ((x, y), (f(x), f(y))))
     assert risen > 2.0 * moved
     assert "larger constant" in str(refusal.value)
@@ -480,7 +482,7 @@ def test_the_kind_can_be_chosen() -> None:
     assert [c.kind for c in bounds.values()] == list(bounds)
     assert bounds["lipschitz"].bound > bounds["rigorous"].bound
     with pytest.raises(pf.ProvenformerError, match="kind"):
-        pf.compile(f, cells_per_axis=6, kind="certain")
+        pf.compile(f, cells_per_axis=6, kind="certain")  # type: ignore[arg-type]
     with pytest.raises(pf.ProvenformerError, match="Lipschitz"):
         pf.compile(pf.Target(lambda x: x, 1, 2), cells_per_axis=6, kind="lipschitz")
     with pytest.raises(pf.ProvenformerError, match="cannot be bounded"):

@@ -8,19 +8,21 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from cases import run_of, thin
 from forging import forge, measured, ramp_points, with_run, with_weight
 
 import provenformer as pf
 from provenformer import storage
 from provenformer.bounds import integrals
-from provenformer.networks.thin import Network, ReluRun
+from provenformer.networks.thin import Network, ReluRun, SoftmaxRun
 
 
 def saved(
-    folder: Path, name: str = "scaled-mean", d: int = 1, n: int = 2, cells: int = 4, **options: object
+    folder: Path, name: str = "scaled-mean", d: int = 1, n: int = 2, cells: int = 4, **options: Any
 ) -> pf.Compiled:
     c = pf.compile(pf.targets.get(name, d, n), cells_per_axis=cells, **options)
     c.save(folder)
@@ -50,7 +52,7 @@ def test_a_smaller_bound(folder: Path) -> None:
 def test_nonsense_bounds(folder: Path, bound: float) -> None:
     saved(folder)
     forge(folder, certificate={"bound": bound})
-    assert not pf.verify(folder)
+    assert refused(folder)
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.1, 0.99])
@@ -69,7 +71,10 @@ def test_a_ramp_claimed_larger_costs_its_measure(folder: Path) -> None:
     report = pf.verify(folder)
     assert not report
     assert report.terms["ramps"] == pytest.approx(4 * c.certificate.terms["ramps"], rel=1e-3)
+    assert report.derived is not None
     forge(folder, certificate={"bound": 2 * report.derived})
+    assert "ramps" in pf.verify(folder).reason  # the bound is true now, but not the term
+    forge(folder, certificate={"terms": {**c.certificate.terms, "ramps": 1.01 * report.terms["ramps"]}})
     assert pf.verify(folder)
 
 
@@ -77,7 +82,7 @@ def test_a_ramp_claimed_larger_costs_its_measure(folder: Path) -> None:
 def test_ramps_outside_their_range(folder: Path, ramp: float) -> None:
     saved(folder)
     forge(folder, certificate={"ramp": ramp})
-    assert not pf.verify(folder)
+    assert refused(folder)
 
 
 def test_another_norm(folder: Path) -> None:
@@ -86,24 +91,25 @@ def test_another_norm(folder: Path) -> None:
     forge(folder, certificate={"norm_order": 4})
     report = pf.verify(folder)
     found = measured(c.target, c.network, 4, 4)
+    assert report.derived is not None
     assert report.derived >= found.value - 4 * found.error
     assert not report
     for order in (0.5, 0, 65, 1e4, None):
         forge(folder, certificate={"norm_order": order})
-        assert not pf.verify(folder)
+        assert refused(folder)
 
 
 def test_the_whole_space_for_a_function_on_a_box(folder: Path) -> None:
     saved(folder)
     for domain in ("space", "everything", ""):
         forge(folder, certificate={"domain": domain})
-        assert not pf.verify(folder)
+        assert refused(folder)
 
 
 def test_a_data_certificate_without_data(folder: Path) -> None:
     saved(folder)
     forge(folder, certificate={"domain": "data"})
-    assert not pf.verify(folder)
+    assert refused(folder)
 
 
 def test_another_kind_is_derived_again(folder: Path) -> None:
@@ -112,9 +118,10 @@ def test_another_kind_is_derived_again(folder: Path) -> None:
     forge(folder, certificate={"kind": "lipschitz"})
     report = pf.verify(folder)
     assert not report
+    assert report.derived is not None
     assert report.derived > c.certificate.bound
     forge(folder, certificate={"kind": "certain"})
-    assert not pf.verify(folder)
+    assert refused(folder)
 
 
 @pytest.mark.parametrize("construction", ["sum", "paper"])
@@ -143,7 +150,7 @@ def test_no_grid_at_all(folder: Path, cells: object) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"token_dim": 2}, {"seq_len": 3}, {"seq_len": 0}, {"token_dim": "1"}])
-def test_other_sizes(folder: Path, changes: dict) -> None:
+def test_other_sizes(folder: Path, changes: dict[str, Any]) -> None:
     saved(folder)
     path = folder / storage.MANIFEST
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
@@ -169,6 +176,7 @@ def test_another_target(folder: Path) -> None:
         report = pf.verify(folder)
         found = measured(other, c.network, 2, 4)
         assert not report
+        assert report.derived is not None
         assert report.derived >= found.value - 4 * found.error
     forge(folder, manifest={"target": storage.target_spec(pf.targets.get("sort", 1, 2))})
     assert not pf.verify(folder)
@@ -206,7 +214,7 @@ def test_another_clip(folder: Path, construction: str, ends: tuple[float, float]
     c = saved(folder, construction=construction)
     b_1 = np.zeros((1, 4))
     b_1[0, :2] = ends[0], -ends[1]
-    altered = with_run(c.network, len(c.network.runs) - 1, b_1=b_1)
+    altered = with_run(c.network, len(thin(c.network).runs) - 1, b_1=b_1)
     forge(folder, altered)
     report = pf.verify(folder)
     assert not report
@@ -217,9 +225,9 @@ def test_another_clip(folder: Path, construction: str, ends: tuple[float, float]
 
 def test_no_clip(folder: Path) -> None:
     c = saved(folder)
-    forge(folder, Network(1, 2, c.network.runs[:-1]))
+    forge(folder, Network(1, 2, thin(c.network).runs[:-1]))
     assert "clip" in pf.verify(folder).reason
-    forge(folder, Network(1, 2, c.network.runs[-1:]))
+    forge(folder, Network(1, 2, thin(c.network).runs[-1:]))
     assert not pf.verify(folder)
 
 
@@ -230,7 +238,7 @@ def test_no_clip(folder: Path) -> None:
 @pytest.mark.parametrize("size", [1e300, 1e307, 1e200])
 def test_overflow_on_ramps(folder: Path, construction: str, size: float) -> None:
     c = saved(folder, construction=construction)
-    index = len(c.network.runs) - 2
+    index = len(thin(c.network).runs) - 2
     for unit in (2, 3):
         altered = with_weight(c.network, index, "W_2", (1, 0, unit), size)
         forge(folder, altered)
@@ -245,7 +253,7 @@ def test_overflow_on_ramps(folder: Path, construction: str, size: float) -> None
 
 def test_overflow_of_scores_on_ramps(folder: Path) -> None:
     c = saved(folder, n=3, construction="paper")
-    index = next(i for i, run in enumerate(c.network.runs) if not isinstance(run, ReluRun))
+    index = next(i for i, run in enumerate(thin(c.network).runs) if not isinstance(run, ReluRun))
     for name in ("W_K", "W_Q", "W_V", "W_O"):
         altered = with_weight(c.network, index, name, (2, 1, 0), 1e300)
         forge(folder, altered)
@@ -262,7 +270,7 @@ def test_overflow_by_many_moderate_weights(folder: Path) -> None:
         np.broadcast_to(np.array([[[2.0**30, 0.0, 0.0, 0.0]]]), (50, 1, 4)),
         np.zeros((50, 1)),
     )
-    altered = Network(1, 2, (c.network.runs[0], steep, *c.network.runs[1:]))
+    altered = Network(1, 2, (thin(c.network).runs[0], steep, *thin(c.network).runs[1:]))
     forge(folder, altered, certificate={"bound": 1.0})
     with np.errstate(all="ignore"):
         assert not np.isfinite(altered(np.array([[[1 - c.certificate.ramp / 16, 0.3]]]))).all()
@@ -272,9 +280,10 @@ def test_overflow_by_many_moderate_weights(folder: Path) -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_weights_that_are_not_numbers(folder: Path, value: float) -> None:
     c = saved(folder, n=3, cells=8)
-    index = len(c.network.runs) - 2
+    index = len(thin(c.network).runs) - 2
+    forge(folder, with_weight(c.network, index, "b_1", (len(thin(c.network).runs[index]) - 1, 0), value))
     with pytest.raises(pf.ProvenformerError, match="not finite"):
-        forge(folder, with_weight(c.network, index, "b_1", (len(c.network.runs[index]) - 1, 0), value))
+        pf.load(folder)
     with pytest.raises(pf.ProvenformerError, match="not finite"):
         pf.verify(folder)
 
@@ -294,8 +303,8 @@ def test_constant_units_do_not_fake_a_shift(folder: Path) -> None:
     c.save(folder)
     assert c.certificate.domain == "space"
     assert pf.verify(folder, f)
-    index = next(i for i, run in enumerate(c.network.runs) if run.stage == "quantise" and len(run) == 1)
-    run, bumps = c.network.runs[index : index + 2]
+    index = next(i for i, run in enumerate(thin(c.network).runs) if run.stage == "quantise" and len(run) == 1)
+    run, bumps = run_of(c.network, index, ReluRun), thin(c.network).runs[index + 1]
     left = np.flatnonzero(run.W_1[0, :, 0] < 0)
     far = abs(float(run.W_2[0, 0, left[0]])) * c.certificate.ramp
     W_2 = np.array(run.W_2)
@@ -331,9 +340,9 @@ def test_whole_space_with_altered_runs(folder: Path, run: int) -> None:
     rng = np.random.default_rng(run)
     x = rng.uniform(-1, 2, size=(4000, 1, 2))
     x[np.arange(4000), 0, rng.integers(2, size=4000)] = rng.choice([-1e6, -50, -3, -0.1, 1.1, 7, 1e3, 1e9], size=4000)
-    if run >= len(c.network.runs):
+    if run >= len(thin(c.network).runs):
         return
-    for name, value in vars(c.network.runs[run]).items():
+    for name, value in vars(thin(c.network).runs[run]).items():
         if not isinstance(value, np.ndarray) or not value.any():
             continue
         at = tuple(int(i) for i in rng.choice(np.argwhere(value)))
@@ -352,7 +361,7 @@ def leaning(x: np.ndarray) -> np.ndarray:
     return x + 0.5 * x[..., :1]
 
 
-def nearly_equivariant(x: np.ndarray) -> np.ndarray:
+def nearly_equivariant(x: Any) -> Any:
     """Equivariant but for a corner that sampling does not find: there the first token and only it explodes."""
     corner = np.minimum(1000.0 * np.maximum(x[..., 2:3] - 0.99, 0.0), 1.0)
     return x + 5000.0 * np.maximum(x[..., :1] - x[..., 1:2] - 0.9, 0.0) * corner
@@ -366,7 +375,7 @@ def test_a_target_relabelled_as_equivariant(folder: Path) -> None:
     spec = {**storage.target_spec(f), "equivariant": True}
     forge(folder, manifest={"target": spec})
     with pytest.raises(pf.ProvenformerError, match="equivariant"):
-        pf.verify(folder)
+        pf.verify(folder, trust_target=True)
 
 
 def test_a_function_that_is_almost_equivariant() -> None:
@@ -395,21 +404,23 @@ def test_a_target_named_like_a_built_in_one(folder: Path) -> None:
 # A wrong value in a cube that no sample sees. (Once accepted as statistical.)
 
 
+@pytest.mark.slow
 def test_relabelled_as_statistical(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(integrals, "SAMPLES", 500)  # fewer than cubes
     c = pf.compile(pf.targets.get("scaled-mean", 1, 3), cells_per_axis=10, kind="statistical")
     c.save(folder)
     assert pf.verify(folder)
-    index = len(c.network.runs) - 2
+    index = len(thin(c.network).runs) - 2
     clip = np.array([[0.0, -50.0, 0.0, 0.0]])
     same = [
         c.network(np.full((1, 1, 3), (k + 0.5) / 10))[0, 0, 0] for k in range(1, 10)
     ]  # three equal tokens: one cube
-    values = c.network.runs[index].W_2[:, 0, 0] / 4 + 0.5 - c.network.runs[index].b_1[:, 0]
+    written = run_of(c.network, index, ReluRun)
+    values = written.W_2[:, 0, 0] / 4 + 0.5 - written.b_1[:, 0]
     layers = np.flatnonzero(np.isclose(values[:, None], same, atol=1e-9).any(axis=1))
     assert len(layers) >= len(same)
     for layer in layers:
-        W_2 = np.array(c.network.runs[index].W_2)
+        W_2 = np.array(written.W_2)
         W_2[layer] += 4 * 40.0 * np.array([[1.0, -1.0, -1.0, 1.0]])  # the value plus 40
         altered = with_run(with_run(c.network, index, W_2=W_2), index + 1, b_1=clip)
         forge(folder, altered, certificate={"bound": 1.0})
@@ -424,8 +435,8 @@ def test_relabelled_as_statistical(folder: Path, monkeypatch: pytest.MonkeyPatch
 def test_unused_heads_and_units_may_be_anything_small(folder: Path) -> None:
     """They change nothing, and the bound stays true; what they hold is not the network's business."""
     c = saved(folder)
-    index = next(i for i, run in enumerate(c.network.runs) if not isinstance(run, ReluRun))
-    run = c.network.runs[index]
+    index = next(i for i, run in enumerate(thin(c.network).runs) if not isinstance(run, ReluRun))
+    run = run_of(c.network, index, SoftmaxRun)
     assert not run.W_O[0, 1].any()
     W_V, W_K = np.array(run.W_V), np.array(run.W_K)
     W_V[0, 1], W_K[0, 1] = 3.0, -7.0
@@ -440,8 +451,8 @@ def test_unused_heads_and_units_may_be_anything_small(folder: Path) -> None:
 def test_uniform_attention_that_is_not_quite(folder: Path, field: str) -> None:
     """Zero keys and queries made 1e-3: no longer uniform, and not decided."""
     c = saved(folder)
-    index = next(i for i, run in enumerate(c.network.runs) if not isinstance(run, ReluRun))
-    altered = c.network
+    index = next(i for i, run in enumerate(thin(c.network).runs) if not isinstance(run, ReluRun))
+    altered = thin(c.network)
     for name in {field, "W_K"}:
         at = (0, 0) if name == "b_Q" else (0, 0, 0)
         altered = with_weight(altered, index, name, at, 1e-3)
@@ -450,13 +461,15 @@ def test_uniform_attention_that_is_not_quite(folder: Path, field: str) -> None:
     if not report:
         return
     found = measured(c.target, altered, 2, 4)
+    assert report.derived is not None
     assert found.value - 4 * found.error <= report.derived
 
 
 def test_positions_moved(folder: Path) -> None:
     c = saved(folder, name="sort", cells=4)
     for shift in (1e-12, 1e-3, 0.25, 1.0, -1.0):
-        altered = replace(c.network, positions=c.network.positions + shift)
+        assert c.network.positions is not None
+        altered = replace(thin(c.network), positions=c.network.positions + shift)
         forge(folder, altered)
         report = pf.verify(folder)
         if report.derived is not None:
@@ -467,7 +480,7 @@ def test_positions_moved(folder: Path) -> None:
 
 def test_breaks_moved_by_less_than_rounding(folder: Path) -> None:
     c = saved(folder, n=3, cells=4)
-    for index, run in enumerate(c.network.runs[:-1]):
+    for index, run in enumerate(thin(c.network).runs[:-1]):
         if isinstance(run, ReluRun) and run.b_1.any():
             altered = with_run(c.network, index, b_1=np.nextafter(run.b_1, np.inf))
             forge(folder, altered)
@@ -501,8 +514,8 @@ def test_a_truncated_file_is_refused_by_verify_too(folder: Path) -> None:
 def test_the_layer_is_named(folder: Path) -> None:
     """A break in the middle of a cell: which layer of which run, and what is wrong."""
     c = saved(folder, cells=6)
-    index = next(i for i, run in enumerate(c.network.runs) if run.stage == "quantise" and len(run) > 1)
-    b_1 = np.array(c.network.runs[index].b_1)
+    index = next(i for i, run in enumerate(thin(c.network).runs) if run.stage == "quantise" and len(run) > 1)
+    b_1 = np.array(run_of(c.network, index, ReluRun).b_1)
     b_1[3] += 0.25
     forge(folder, with_run(c.network, index, b_1=b_1))
     report = pf.verify(folder)

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import run_of, thin
 from forging import fields, forge, measured, off_ramp_points, ramp_points, with_run, with_weight
 
 import provenformer as pf
 from provenformer import storage
-from provenformer.networks.thin import Network, ReluRun
+from provenformer.networks.base import FloatNetwork
+from provenformer.networks.thin import FloatRun, Network, ReluRun
 
 CASES = [
     ("scaled-mean", 1, 2, 4, "sum"),
@@ -29,6 +31,7 @@ CASES = [
     ("reverse", 2, 2, 2, "sum"),
 ]
 Case = tuple[str, int, int, int, str]
+Mutation = tuple[int, str, tuple[int, ...], str, float]
 EACH = 24
 
 
@@ -55,7 +58,7 @@ def require_true(case: Case, folder: Path, altered: Network, what: object) -> st
         assert np.abs(one - other).max() <= 1e-6, what
         on_ramps = altered(ramp_points(target, cells, ramp, rng, 256))
     assert np.isfinite(on_ramps).all(), what
-    clip = altered.runs[-1].b_1[:, :2]
+    clip = run_of(altered, -1, ReluRun).b_1[:, :2]
     for row in range(case[1]):
         assert on_ramps[:, row].min() >= 2 * clip[row, 0] - 1e-9, what
         assert on_ramps[:, row].max() <= -2 * clip[row, 1] + 1e-9, what
@@ -70,12 +73,12 @@ def changes(value: float) -> dict[str, float]:
     }  # fmt: skip
 
 
-def sampled_mutations(network: Network, rng: np.random.Generator, count: int) -> list[tuple]:
+def sampled_mutations(network: FloatNetwork, rng: np.random.Generator, count: int) -> list[Mutation]:
     """(run, field, index, kind, new value), every run and field in turn, weights that are 0 included."""
     places = list(fields(network))
     if network.positions is not None:
         places.append((-1, "positions", network.positions))
-    out: list[tuple] = []
+    out: list[Mutation] = []
     while len(out) < count:
         run, name, array = places[len(out) % len(places)]
         at = tuple(int(rng.integers(size)) for size in array.shape)
@@ -125,11 +128,11 @@ def test_a_percent_on_a_value_is_not_accepted(case: Case, tmp_path: Path) -> Non
     """1 % of an id is far more than any value; only where the clip undoes it (the largest value) nothing changes."""
     c = compiled(case)
     c.save(tmp_path / "net")
-    index = max(range(len(c.network.runs)), key=lambda i: len(c.network.runs[i]))
+    index = max(range(len(thin(c.network).runs)), key=lambda i: len(thin(c.network).runs[i]))
     rng = np.random.default_rng(1)
     for _ in range(6):
-        layer, unit = int(rng.integers(len(c.network.runs[index]))), int(rng.integers(2))
-        weight = float(c.network.runs[index].W_2[layer, 0, unit])
+        layer, unit = int(rng.integers(len(thin(c.network).runs[index]))), int(rng.integers(2))
+        weight = float(run_of(c.network, index, ReluRun).W_2[layer, 0, unit])
         altered = with_weight(c.network, index, "W_2", (layer, 0, unit), 1.01 * weight)
         forge(tmp_path / "net", altered)
         x = off_ramp_points(c.target, case[3], c.certificate.ramp, rng)
@@ -143,7 +146,7 @@ def test_swapped_layers(case: Case, tmp_path: Path) -> None:
     c.save(folder)
     rng = np.random.default_rng(3)
     seen: Counter[str] = Counter()
-    for index, run in enumerate(c.network.runs):
+    for index, run in enumerate(thin(c.network).runs):
         if len(run) < 2:
             continue
         for _ in range(2):
@@ -163,11 +166,11 @@ def test_swapped_dropped_repeated_and_added_runs(case: Case, tmp_path: Path) -> 
     c = compiled(case)
     folder = tmp_path / "net"
     c.save(folder)
-    runs = c.network.runs
+    runs = thin(c.network).runs
     d = c.network.token_dim
     zero = np.zeros((1, 4, d)), np.zeros((1, 4)), np.zeros((1, d, 4))
     after = ReluRun("clip", *zero, np.full((1, d), 0.25))
-    variants: dict[str, tuple] = {"after the clip": (*runs, after), "clip twice": (*runs, runs[-1])}
+    variants: dict[str, tuple[FloatRun, ...]] = {"after the clip": (*runs, after), "clip twice": (*runs, runs[-1])}
     for i in range(len(runs)):
         variants[f"without {i}"] = runs[:i] + runs[i + 1 :]
         variants[f"twice {i}"] = (*runs[: i + 1], *runs[i:])
@@ -191,11 +194,11 @@ def test_a_run_without_layers_and_other_stage_names_change_nothing(tmp_path: Pat
     d = c.network.token_dim
     empty = ReluRun("quantise", np.zeros((0, 4, d)), np.zeros((0, 4)), np.zeros((0, d, 4)), np.zeros((0, d)))
     x = c.target.sample(50)
-    for at in range(len(c.network.runs)):
+    for at in range(len(thin(c.network).runs)):
         altered = with_run(c.network, at, stage="clip")
         forge(folder, altered)
         assert pf.verify(folder)
-        runs = (*c.network.runs[:at], empty, *c.network.runs[at:])
+        runs = (*thin(c.network).runs[:at], empty, *thin(c.network).runs[at:])
         forge(folder, Network(d, c.network.seq_len, runs))
         require_true(case, folder, Network(d, c.network.seq_len, runs), at)
         np.testing.assert_array_equal(pf.load(folder).network(x), c.network(x))

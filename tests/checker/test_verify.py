@@ -1,12 +1,15 @@
 """verify on honest networks: it holds, it is linear in the number of layers, and it says what it found."""
 
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import provenformer as pf
+from provenformer.bounds.integrals import Kind
+from provenformer.certificates.claim import YOURS, claim_about
 from provenformer.checker import points, walk
 from provenformer.checker import verify as verification
 from provenformer.networks.thin import ReluRun
@@ -17,12 +20,12 @@ def work(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many numbers verify's steps on points and contexts were given, in total; and how often they were called."""
     seen = {"numbers": 0, "calls": 0}
 
-    def counted(function: object) -> object:
+    def counted(function: Callable[..., object]) -> Callable[..., object]:
         def wrapper(*args: object) -> object:
             seen["calls"] += 1
             seen["numbers"] += sum(a.size for a in args if isinstance(a, np.ndarray))
             seen["numbers"] += sum(int(np.size(v)) for a in args if isinstance(a, ReluRun) for v in (a.W_2, a.b_1))
-            return function(*args)  # type: ignore[operator]
+            return function(*args)
 
         return wrapper
 
@@ -72,7 +75,7 @@ def test_a_hundred_thousand_layers(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("kind", ["rigorous", "lipschitz", "statistical"])
 def test_honest_networks_of_every_kind(
-    construction: str, name: str, d: int, n: int, cells: int, kind: str, tmp_path: Path
+    construction: str, name: str, d: int, n: int, cells: int, kind: Kind, tmp_path: Path
 ) -> None:
     c = pf.compile(pf.targets.get(name, d, n), cells_per_axis=cells, construction=construction, kind=kind)
     c.save(tmp_path / "net")
@@ -85,8 +88,10 @@ def test_honest_networks_of_every_kind(
 
 
 def test_a_report_is_true_or_false() -> None:
-    assert not pf.Report(False, 1.0, None, "no", {})
-    assert pf.Report(True, 1.0, 0.5, "yes", {})
+    c = pf.compile(pf.targets.get("centered", 1, 2), cells_per_axis=2)
+    claim = claim_about(c.certificate, c.target, YOURS, None)
+    assert not pf.Report(False, 1.0, None, "no", {}, claim)
+    assert pf.Report(True, 1.0, 0.5, "yes", {}, claim)
 
 
 def test_verify_shares_no_code_with_the_construction() -> None:

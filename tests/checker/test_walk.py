@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import run_of, thin
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -265,15 +266,13 @@ def test_what_cannot_overflow_does_not(seed: int, d: int) -> None:
 
 def test_overflow_is_found_where_it_happens() -> None:
     """The layer named is the first one that can pass 2^1000; honest networks have none."""
-    c = pf.compile(pf.targets.get("scaled-mean", 1, 3), cells_per_axis=4)
-    assert first_overflow(c.network, 1.0) is None
-    run = c.network.runs[-2]
+    network = thin(pf.compile(pf.targets.get("scaled-mean", 1, 3), cells_per_axis=4).network)
+    assert first_overflow(network, 1.0) is None
+    run = run_of(network, -2, ReluRun)
     W_2 = np.array(run.W_2)
     W_2[7, 0, 2] = 1e305
-    broken = Network(
-        1, 3, (*c.network.runs[:-2], ReluRun("values", run.W_1, run.b_1, W_2, run.b_2), c.network.runs[-1])
-    )
-    assert first_overflow(broken, 1.0) == (len(c.network.runs) - 2, 7)
+    broken = Network(1, 3, (*network.runs[:-2], ReluRun("values", run.W_1, run.b_1, W_2, run.b_2), network.runs[-1]))
+    assert first_overflow(broken, 1.0) == (len(network.runs) - 2, 7)
 
 
 @pytest.mark.parametrize("size", [1000.3, 1e6])

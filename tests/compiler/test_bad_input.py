@@ -73,7 +73,7 @@ CASES: list[tuple[str, Callable[[], Any], list[str]]] = [
     ("support wide", lambda: pf.Target(identity, 1, 2, support=(np.zeros((9, 9)), 1)), ["support", "(low, high)"]),
     ("target", lambda: pf.targets.get("sorted"), ["unknown target 'sorted'", "scaled-mean", "sort"]),
     ("construction", lambda: compile_it(construction="tall"), ["unknown construction 'tall'", "sum, paper"]),
-    ("plan's construction", lambda: pf.plan(1, 2, 2, "tall"), ["'tall'", "sum, paper"]),  # type: ignore[arg-type]
+    ("plan's construction", lambda: pf.plan(1, 2, 2, "tall"), ["'tall'", "sum, paper"]),
     ("support order", lambda: pf.Target(identity, 1, 2, support=(1.0, 0.0)), ["support=(1.0, 0.0)", "low < high"]),
     ("support nan", lambda: pf.Target(identity, 1, 2, support=(0.0, np.nan)), ["support", "finite box", "(low, high)"]),
     ("support rows", lambda: pf.Target(identity, 2, 2, support=([0] * 3, [1] * 3)), ["support", "(low, high)"]),
@@ -82,9 +82,9 @@ CASES: list[tuple[str, Callable[[], Any], list[str]]] = [
     ("lipschitz", lambda: pf.Target(identity, 1, 2, lipschitz=-1.0), ["lipschitz=-1.0", ">= 0", "leave it out"]),
     ("X shape", lambda: Case(1, 2, 2).build().modified(np.zeros((2, 1))), ["(2, 1)", "(1, 2)", "one token in each"]),
     ("X axes", lambda: Case(1, 2, 2).build().piecewise(np.zeros(2)), ["(2,)", "(1, 2)", "one token in each"]),
-    ("X nan", lambda: Case(1, 2, 2).build().modified([[np.nan, 0.0]]), ["not finite", "real numbers"]),
-    ("X text", lambda: Case(1, 2, 2).build().modified([["a", "b"]]), ["not an array of numbers", "(..., d, n)"]),
-    ("X ragged", lambda: Case(1, 2, 2).build().modified([[0.0], [1.0, 2.0]]), ["not an array of numbers", "d, n)"]),
+    ("X nan", lambda: Case(1, 2, 2).build().modified([[np.nan, 0.0]]), ["not finite", "real numbers"]),  # type: ignore[arg-type]
+    ("X text", lambda: Case(1, 2, 2).build().modified([["a", "b"]]), ["not an array of numbers", "(..., d, n)"]),  # type: ignore[arg-type]
+    ("X ragged", lambda: Case(1, 2, 2).build().modified([[0.0], [1.0, 2.0]]), ["not an array of numbers", "d, n)"]),  # type: ignore[arg-type]
     ("X of target", lambda: pf.targets.get("sort")(np.zeros((3, 1))), ["(3, 1)", "(1, 3)"]),
     ("ids", lambda: pf.is_contextual_mapping([[1, 2]], np.zeros((2, 1, 2))), ["1 rows", "2 sequences", "one id per"]),
     ("sequences", lambda: pf.is_contextual_mapping([[1]], np.zeros((1, 2))), ["(1, 2)", "(count, token_dim, seq_len)"]),

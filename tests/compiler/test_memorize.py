@@ -1,14 +1,18 @@
 """memorize and compile_tokens: exact on what they are given, refused in one line when that is impossible."""
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from cases import run_of, thin
 from forging import forge, with_weight
 
 import provenformer as pf
+from provenformer.networks.thin import ReluRun
 
 
 def pairs(count: int, d: int, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -16,6 +20,7 @@ def pairs(count: int, d: int, n: int, seed: int = 0) -> tuple[np.ndarray, np.nda
     return rng.normal(size=(count, d, n)), rng.normal(size=(count, d, n))
 
 
+@pytest.mark.slow
 def test_a_thousand_random_pairs(tmp_path: Path) -> None:
     x, y = pairs(1000, 2, 8)
     c = pf.memorize(x, y)
@@ -114,8 +119,8 @@ def test_an_altered_memory_is_noticed(tmp_path: Path) -> None:
     x, y = pairs(10, 1, 3)
     c = pf.memorize(x, y)
     c.save(tmp_path / "net")
-    index = max(range(len(c.network.runs)), key=lambda i: len(c.network.runs[i]))
-    weight = float(c.network.runs[index].W_2[3, 0, 0])
+    index = max(range(len(thin(c.network).runs)), key=lambda i: len(thin(c.network).runs[i]))
+    weight = float(run_of(c.network, index, ReluRun).W_2[3, 0, 0])
     altered = with_weight(c.network, index, "W_2", (3, 0, 0), 1.01 * weight)
     forge(tmp_path / "net", altered)
     report = pf.verify(tmp_path / "net")
@@ -132,7 +137,7 @@ def histogram(tokens: list[str]) -> list[int]:
     return [Counter(tokens)[t] for t in tokens]
 
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[[list[Any]], Sequence[Any]]] = {
     "reverse": lambda tokens: tokens[::-1],
     "sort": sorted,
     "histogram": histogram,
@@ -143,7 +148,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize(("vocab", "seq_len"), [("abc", 4), ("ab", 2), (("x", 7, None), 3)])
-def test_token_functions_on_every_sequence(name: str, vocab: object, seq_len: int) -> None:
+def test_token_functions_on_every_sequence(name: str, vocab: Sequence[Any], seq_len: int) -> None:
     fn = FUNCTIONS[name]
     if name == "sort" and None in tuple(vocab):
         return
@@ -176,7 +181,7 @@ def test_token_functions_save_and_verify(tmp_path: Path) -> None:
         (sorted, "abcdefghij", 9, "limit"),
     ],
 )
-def test_bad_token_functions(fn: object, vocab: str, seq_len: int, match: str) -> None:
+def test_bad_token_functions(fn: Any, vocab: str, seq_len: int, match: str) -> None:
     with pytest.raises(pf.ProvenformerError, match=match) as refusal:
         pf.compile_tokens(fn, vocab=vocab, seq_len=seq_len)
     assert "\n" not in str(refusal.value)

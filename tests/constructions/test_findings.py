@@ -15,6 +15,7 @@ from provenformer.constructions import lemmas as checks
 from provenformer.constructions.paper import values
 from provenformer.constructions.paper.context import Sweep
 from provenformer.constructions.sum.codes import bn_codes
+from provenformer.networks.modified import FeedForwardLayer
 
 # Section 5.2: averaging.
 
@@ -230,7 +231,9 @@ def test_finding_4_large_values_are_rescaled_and_still_exact() -> None:
     for case in (Case(1, 2, 4, scale=1e9), Case(2, 2, 2, scale=1e12), Case(1, 2, 4, "sum", scale=1e9)):
         built = case.build()
         assert built.modified.stages["rescale output"] == case.d
-        last = built.modified.layer(built.modified.layers - 1).phi
+        layer = built.modified.layer(built.modified.layers - 1)
+        assert isinstance(layer, FeedForwardLayer)
+        last = layer.phi
         assert phi_at(last, last.low) == phi_at(last, last.low - 1) < 0  # continuous, constant below all values
         x = all_cells(case.target, case.N, "middle")
         got = built.modified(x)
@@ -264,7 +267,7 @@ def test_finding_4_without_the_rescale_a_finished_column_is_hit_again(monkeypatc
     printed = build(constant(value), 3, "paper")
     assert (printed.modified(x) != value).any()
     assert not checks.check_lemma_7(printed.piecewise, printed.modified)
-    hits = Counter()
+    hits: Counter[int] = Counter()
     before = None
     for step in printed.modified.trace(x[1:], every="layer"):
         if before is not None and step.stage == "values":

@@ -189,17 +189,18 @@ def small_networks(draw: Any) -> tuple[ModifiedNetwork, np.ndarray]:
     runs: list[Any] = []
     for _ in range(draw(st.integers(2, 4))):
         if draw(st.booleans()):
-            heads = [ExactArray.of([[draw(vectors(d)) for _ in range(2)]]) for _ in range(3)]
+            W_V, W_K, W_Q = (ExactArray.of([[draw(vectors(d)) for _ in range(2)]]) for _ in range(3))
             gains = ExactArray.of([[draw(vectors(d, small)) for _ in range(2)]])
-            runs.append(Attention("any", gains, *heads, b_Q=ExactArray.of([draw(vectors(2, small))])))
+            runs.append(Attention("any", gains, W_V, W_K, W_Q, ExactArray.of([draw(vectors(2, small))])))
         else:
             low, high = sorted(draw(vectors(2, small)))
-            pieces = [tuple(draw(vectors(2, small))) for _ in range(3)]
-            pieces[draw(st.sampled_from([0, 2]))] = (Fraction(0), draw(small))
+            left, middle, right = ((draw(small), draw(small)) for _ in range(3))
+            constant = (Fraction(0), draw(small))
+            pieces = (constant, middle, right) if draw(st.booleans()) else (left, middle, constant)
             W_1, b_1 = ExactArray.of([draw(vectors(d))]), ExactArray.of([draw(small)])
             W_2 = ExactArray.of([draw(vectors(d, small))])
             b_2 = ExactArray.of([draw(vectors(d, small))]) if draw(st.booleans()) else None
-            runs.append(FeedForward("any", W_1, b_1, W_2, ThreePiece(low, high, tuple(pieces)), b_2))
+            runs.append(FeedForward("any", W_1, b_1, W_2, ThreePiece(low, high, pieces), b_2))
     batch = draw(st.lists(st.lists(vectors(n), min_size=d, max_size=d), min_size=1, max_size=3))
     return ModifiedNetwork(d, n, tuple(runs)), np.array(batch, dtype=float) / 4
 

@@ -6,10 +6,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+from cases import thin
 from forging import off_ramp_points
 
 import provenformer as pf
 from provenformer.constructions.relax import inverse_temperature, relu_units
+from provenformer.networks.base import FloatNetwork
 from provenformer.networks.thin import Network, ReluRun
 
 FAR = [5.0, 1e3, 1e6]
@@ -22,8 +24,8 @@ def compiled(construction: str, token_dim: int, seq_len: int, cells: int, name: 
     return pf.compile(target, cells_per_axis=cells, construction=construction, kind="lipschitz")
 
 
-def without_clip(network: Network) -> Network:
-    return replace(network, runs=network.runs[:-1])
+def without_clip(network: FloatNetwork) -> Network:
+    return replace(thin(network), runs=thin(network).runs[:-1])
 
 
 def corner_of(x: np.ndarray, cells: int) -> np.ndarray:
@@ -78,7 +80,7 @@ def test_temperature_follows_from_the_smallest_float() -> None:
         sharp = inverse_temperature(unit)
         assert np.exp(-sharp * float(unit) ** 2 / 2) == 0.0
         assert np.exp(-sharp * float(unit) ** 2 / 8) > 0.0  # and no sharper than a power of two needs to be
-    heads = [run for run in compiled("paper", 1, 3, 8).network.runs if not isinstance(run, ReluRun)]
+    heads = [run for run in thin(compiled("paper", 1, 3, 8).network).runs if not isinstance(run, ReluRun)]
     assert all((inverse_temperature() * run.W_K == run.W_Q).all() for run in heads)
 
 
@@ -188,7 +190,7 @@ def test_finding_6_ramps_without_and_with_the_clip(construction: str) -> None:
 def test_the_clip_executed_on_huge_numbers_is_at_most_twice_its_end() -> None:
     """x - (x - high) rounds to the grid of x: 0, or at most 2 high (docs/certificates.md)."""
     c = compiled("sum", 1, 2, 4)
-    clip = Network(1, 2, (c.network.runs[-1],))
+    clip = Network(1, 2, (thin(c.network).runs[-1],))
     high = c.certificate.clip_high[0]
     rng = np.random.default_rng(4)
     x = 10.0 ** rng.uniform(-3, 300, size=(50_000, 1, 2)) * rng.choice([-1, 1], size=(50_000, 1, 2))

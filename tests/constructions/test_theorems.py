@@ -29,8 +29,8 @@ def test_theorem_2_on_ten_thousand_inputs(construction: str) -> None:
     some = slice(5500, None, 3)
     assert (piecewise[some] == expected(t, 16, x[some], repeated_is_zero=construction == "paper")).all()
     cells = np.floor(x * 16)
-    inside = ((x >= 0) & (x < 1)).all(axis=(1, 2))
-    distinct = (np.diff(np.sort(cells, axis=2), axis=2) != 0).all(axis=(1, 2))
+    inside = np.all((x >= 0) & (x < 1), axis=(1, 2))
+    distinct = np.all(np.diff(np.sort(cells, axis=2), axis=2) != 0, axis=(1, 2))
     assert (got[~inside] == 0).all()
     if construction == "paper":
         assert (got[~distinct] == 0).all()

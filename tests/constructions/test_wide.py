@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ CASES = [
 ]
 
 
-def compiled(case: tuple[str, int, int, int], construction: str = "wide", **options: int) -> Compiled:
+def compiled(case: tuple[str, int, int, int], construction: str = "wide", **options: Any) -> Compiled:
     name, token_dim, seq_len, cells = case
     return pf.compile(
         pf.targets.get(name, token_dim, seq_len), cells_per_axis=cells, construction=construction, **options

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("starlette", reason="the explorer needs the extra 'explore'")
 pytest.importorskip("selenium", reason="the browser tests need selenium")
 from browser import Page, Server
+from cases import thin
 from selenium import webdriver
 from selenium.webdriver import ActionChains, Keys
 
@@ -45,7 +46,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Any]:
     options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
+    options.binary_location = CHROMIUM or ""
     for flag in (*FLAGS, "--window-size=1280,1000"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
@@ -158,7 +159,7 @@ def test_softmax_and_its_knobs(page: Page) -> None:
     assert page.numbers("#verdict [data-name=off]") == [np.abs(c.network(x) - c.modified(x)).max()]
     page.slide("#k-temperature", 0)
     page.wait(lambda: "Missed bump" in page.text("#verdict"))
-    np.testing.assert_array_equal(page.columns("#outputs", 3), with_temperature(c.network, 1.0)(x))
+    np.testing.assert_array_equal(page.columns("#outputs", 3), with_temperature(thin(c.network), 1.0)(x))
     page.find("#reset-knobs").click()
     page.wait(lambda: "Every token meets its bump" in page.text("#verdict"))
     page.find("#k-ramp").send_keys(Keys.END)
@@ -254,7 +255,7 @@ def test_theorem_2(page: Page) -> None:
     for cells in (2, 6):
         page.slide("#t2-cells", cells)
         c = compiled(cells=cells, construction="sum")
-        page.wait(lambda c=c: page.numbers("#t2-facts div:first-child dd") == [c.certificate.bound])
+        page.wait(lambda bound: page.numbers("#t2-facts div:first-child dd") == [bound], c.certificate.bound)
     x = page.tokens("#t2-tokens")
     outputs = page.columns("#t2-outputs", 4)
     np.testing.assert_array_equal(outputs, c.network(x))
@@ -330,9 +331,9 @@ def test_every_page_fits_and_is_reached_from_the_navigation(page: Page, width: i
     assert dark == (scheme == "dark")
     for link, name in zip(page.all("nav a"), PAGES, strict=True):
         link.click()
-        page.wait(lambda name=name: page.find(f"#page-{name or 'explorer'}").is_displayed())
+        page.wait(lambda name: page.find(f"#page-{name or 'explorer'}").is_displayed(), name)
         assert link.get_attribute("aria-current") == "page"
-        page.wait(lambda name=name: page.all(f"#page-{name or 'explorer'} svg *"))
+        page.wait(lambda name: page.all(f"#page-{name or 'explorer'} svg *"), name)
         page.settle()
         assert page.script("return document.documentElement.scrollWidth <= innerWidth")
         assert page.script(SMALL_TEXT) == []
@@ -350,7 +351,7 @@ def test_a_killed_server_gets_a_sentence(driver: Any) -> None:
     page.wait(lambda: "provenformer explore" in page.text("#compile-state"))
     for name in PAGES[1:]:
         page.script("location.hash = arguments[0]", f"#/{name}")
-        page.wait(lambda name=name: "The server does not answer" in page.text(f"#page-{name} .error"))
+        page.wait(lambda name: "The server does not answer" in page.text(f"#page-{name} .error"), name)
     messages = page.errors()
     assert messages
     assert all("ERR_CONNECTION_REFUSED" in message for message in messages)

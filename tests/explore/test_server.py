@@ -1,27 +1,35 @@
 """The explorer's server: numbers equal to the library's, limits before building, a sentence for every bad input."""
 
+import inspect
 import json
+import pickle
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from cases import thin
 
 pytest.importorskip("starlette", reason="the explorer needs the extra 'explore'")
 from starlette.testclient import TestClient
 
 import provenformer as pf
+from provenformer.base import errors
+from provenformer.bounds.integrals import Kind
+from provenformer.certificates.certify import ID_BITS_LIMIT
 from provenformer.cli import main
+from provenformer.constructions import registry
 from provenformer.constructions.relax import inverse_temperature
-from provenformer.explore import building, server
+from provenformer.explore import building, server, views
 from provenformer.explore.building import Workshop, with_temperature
 from provenformer.explore.pages import best_without_positions
-from provenformer.explore.settings import DRAWN_DIM, DRAWN_LEN, LAYER_LIMIT, UNIT_LIMIT, Settings
-from provenformer.explore.views import start_tokens
+from provenformer.explore.settings import DRAWN_DIM, DRAWN_LEN, LAYER_LIMIT, LIMITS, UNIT_LIMIT, FieldError, Settings
+from provenformer.explore.views import SLICE_POINTS, start_tokens
+from provenformer.networks.thin import SMALL_JOB
 
 FORM = {
     "target": "softmax-mean", "token_dim": "1", "seq_len": "3", "by": "cells", "cells": "5", "tolerance": "0.1",
@@ -67,9 +75,10 @@ def compiled(change: dict[str, str]) -> pf.Compiled:
     """What the library makes of the same settings."""
     f = FORM | change
     target = pf.targets.get(f["target"], int(f["token_dim"]), int(f["seq_len"]))
+    kind, norm_order = cast(Kind, f["kind"]), float(f["norm_order"])
     return pf.compile(
-        target, cells_per_axis=int(f["cells"]), construction=f["construction"], kind=f["kind"], norm_order=float(f["norm_order"])
-    )  # fmt: skip
+        target, cells_per_axis=int(f["cells"]), construction=f["construction"], kind=kind, norm_order=norm_order
+    )
 
 
 def test_the_first_page_carries_the_default_network(client: TestClient) -> None:
@@ -135,13 +144,23 @@ def test_knobs_build_the_network_with_the_librarys_functions(client: TestClient)
     assert certified["against_modified"] < 1e-8
     assert certified["knobs"]["wrong_share"] == 0
     warm = post(client, "/api/look", look | {"temperature": 0})
-    np.testing.assert_array_equal(np.array(warm["output"]).T, with_temperature(c.network, 1.0)(x))
-    assert warm["against_modified"] == np.abs(with_temperature(c.network, 1.0)(x) - c.modified(x)).max() > 0.1
+    np.testing.assert_array_equal(np.array(warm["output"]).T, with_temperature(thin(c.network), 1.0)(x))
+    assert warm["against_modified"] == np.abs(with_temperature(thin(c.network), 1.0)(x) - c.modified(x)).max() > 0.1
     assert not any(bump["hit"] for bump in warm["bumps"])
     cold = post(client, "/api/look", look | {"temperature": -6})
     assert cold["collisions"] != [] or not any(bump["hit"] for bump in cold["bumps"])
     ramp = post(client, "/api/look", look | {"ramp": -1})
     assert ramp["knobs"]["wrong_share"] > 0.2
+
+
+def test_a_temperature_multiplies_queries_and_nothing_else() -> None:
+    """W_Q and b_Q: scores are products with W_Q x + b_Q, so both carry the inverse temperature."""
+    network = compiled({}).network
+    before, after = network.tensors(), with_temperature(network, inverse_temperature() / 4).tensors()
+    assert before.keys() == after.keys()
+    for name, value in before.items():
+        factor = 0.25 if name.rpartition(".")[2] in ("W_Q", "b_Q") else 1.0
+        np.testing.assert_array_equal(after[name], factor * value)
 
 
 def test_a_token_outside_and_a_repeated_token_give_zero(client: TestClient) -> None:
@@ -221,6 +240,40 @@ def test_a_tolerance_that_is_too_small_is_refused(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
+    ("construction", "words"),
+    [("wide", f"{UNIT_LIMIT:,} hidden units"), ("paper", "or the sum construction")],
+)
+def test_what_is_too_large_is_said_in_the_words_of_the_page(client: TestClient, construction: str, words: str) -> None:
+    """Whichever limit the library hit, and in whatever words: the class of the error is what counts."""
+    fields = FORM | {"by": "tolerance", "tolerance": "0.001", "construction": construction}
+    sentence, field = refusal(client, "/api/compile", fields)
+    assert field == "tolerance"
+    assert sentence.startswith("The tolerance 0.001 needs more than the ")
+    assert words in sentence
+
+
+def test_an_error_crosses_the_building_process_as_what_it_is() -> None:
+    classes = [found for _, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, Exception)]
+    assert errors.TooLarge in classes
+    for error in (*(found("one line.") for found in classes), FieldError("cells", "one line.")):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), vars(again)) == (type(error), "one line.", vars(error))
+
+
+def test_within_the_limits_only_layers_can_be_too_many() -> None:
+    """Ids of networks that small fit float64, and what is run on one input never needs the compiled engine."""
+    for construction in registry.NAMES:
+        for d, n, positional in (
+            (d, n, p) for d in (1, DRAWN_DIM) for n in range(2, DRAWN_LEN + 1) for p in (False, True)
+        ):
+            cells = 2
+            while (sizes := pf.plan(d, n, cells, construction, positional)).size[0] <= LIMITS[sizes.size[1]]:
+                assert sizes.id_bits <= ID_BITS_LIMIT
+                cells += 1
+    assert LAYER_LIMIT * DRAWN_DIM * DRAWN_LEN * max(building.SAMPLES, SLICE_POINTS) < SMALL_JOB
+
+
+@pytest.mark.parametrize(
     "change",
     [{"tokens": [[0.1], [0.2]]}, {"tokens": "x"}, {"tokens": [[0.1], [0.2], ["a"]]}, {"tokens": [[0.1], [0.2], [1e9]]},
      {"tokens": [[0.1], [0.2], [None]]}, {"token": 3}, {"mode": "mean"}, {"temperature": 99}, {"ramp": "wide"}],
@@ -255,7 +308,7 @@ def test_only_this_machine_by_name_and_no_outside_content(client: TestClient) ->
 def test_an_unexpected_error_is_logged_and_gives_a_general_sentence(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server.views, "look_view", lambda *_: 1 / 0)
+    monkeypatch.setattr(views, "look_view", lambda *_: 1 / 0)
     response = client.post("/api/look", json=FORM | {"tokens": TOKENS, "mode": "hardmax", "token": 0})
     assert response.status_code == 500
     assert response.json() == {"error": server.GENERAL, "field": None}
@@ -274,7 +327,12 @@ def test_a_build_that_takes_too_long_is_ended() -> None:
 def test_only_the_latest_networks_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[int | None] = []
     shop = Workshop(kept=2)
-    monkeypatch.setattr(shop, "_build", lambda s: (built.append(s.cells_per_axis), building.build(s))[1])
+
+    def build(settings: Settings) -> pf.Compiled:
+        built.append(settings.cells_per_axis)
+        return building.build(settings)
+
+    monkeypatch.setattr(shop, "_build", build)
     sizes = [Settings(target="centered", seq_len=2, cells_per_axis=n) for n in (2, 3, 4)]
     for settings in (sizes[0], sizes[1], sizes[0], sizes[2], sizes[0], sizes[1]):
         shop.get(settings)

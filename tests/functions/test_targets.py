@@ -93,7 +93,7 @@ def adversarial_points(t: pf.Target) -> np.ndarray:
     corners = (np.arange(2 ** min(entries, 8))[:, None] >> np.arange(entries)) % 2
     ramp = np.linspace(0.05, 0.95, t.seq_len) * np.ones((t.token_dim, 1))
     ties = 0.5 + rng.uniform(-1e-3, 1e-3, size=(20, t.token_dim, t.seq_len))
-    units = [rng.random((40, t.token_dim, t.seq_len)), ties, 0.999 + 0.001 * ties]
+    units: list[np.ndarray] = [rng.random((40, t.token_dim, t.seq_len)), ties, 0.999 + 0.001 * ties]
     units += [corners.reshape(-1, t.token_dim, t.seq_len), np.stack([ramp, ramp[:, ::-1], 0.9 + 0.05 * ramp])]
     for j in range(t.seq_len):
         for low, high in ((0.1, 0.9), (0.9, 0.1)):
@@ -112,9 +112,8 @@ def jacobians(t: pf.Target, x: np.ndarray) -> np.ndarray:
     entries = t.token_dim * t.seq_len
     out = np.empty((len(x), entries, entries))
     for k in range(entries):
-        move = np.zeros(entries)
-        move[k] = step
-        move = move.reshape(t.token_dim, t.seq_len)
+        move = np.zeros((t.token_dim, t.seq_len))
+        move.flat[k] = step
         out[:, :, k] = ((t(x + move) - t(x - move)) / (2 * step)).reshape(len(x), entries)
     return out
 
@@ -197,6 +196,7 @@ def test_other_supports_are_the_same_formula_in_unit_coordinates(name: str) -> N
     for support in ((low, high), (low.tolist(), high.tolist()), (tuple(low), tuple(high))):
         t = pf.targets.get(name, 2, 3, support)
         assert t.support == ((-2.0, 0.5), (2.0, 1.0))
+        assert unit.lipschitz is not None
         assert t.lipschitz == pytest.approx(2 * unit.lipschitz)
         x = unit.sample(20)
         np.testing.assert_allclose(t(low[:, None] + x * (high - low)[:, None]), unit(x), atol=1e-12)
@@ -219,9 +219,9 @@ def test_a_target_that_is_almost_equivariant_is_found_out(n: int, seed: int) -> 
 
 def test_numpy_integers_are_sizes_too() -> None:
     """Sizes from numpy arrays behave as Python integers: no overflow in the counts."""
-    grid = pf.Grid(np.int64(4), np.int64(9), np.int64(1000))
+    grid = pf.Grid(np.int64(4), np.int64(9), np.int64(1000))  # type: ignore[arg-type]
     assert grid.count("sequences") == 1000**36
-    assert pf.Target(lambda x: x, np.int64(1), np.int64(2)).sample(3).shape == (3, 1, 2)
+    assert pf.Target(lambda x: x, np.int64(1), np.int64(2)).sample(3).shape == (3, 1, 2)  # type: ignore[arg-type]
 
 
 def in_place_square(x: Any) -> Any:

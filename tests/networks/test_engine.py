@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import thin
 
 import provenformer as pf
 from provenformer.networks import engine
@@ -15,7 +16,7 @@ from provenformer.networks.thin import Network, ReluRun, SoftmaxRun
 )
 def test_constructed_networks(construction: str, name: str, token_dim: int, seq_len: int, cells: int) -> None:
     target = pf.targets.get(name, token_dim, seq_len)
-    g = pf.compile(target, cells_per_axis=cells, construction=construction, kind="lipschitz").network
+    g = thin(pf.compile(target, cells_per_axis=cells, construction=construction, kind="lipschitz").network)
     outside = np.random.default_rng(1).normal(size=(300, token_dim, seq_len)) * 3
     corners = np.random.default_rng(2).integers(0, cells + 1, size=(300, token_dim, seq_len)) / cells
     x = np.concatenate([target.sample(300), outside, corners])
@@ -67,3 +68,10 @@ def test_attention_runs_pass_through() -> None:
     uniform = SoftmaxRun("any", np.array([[[2.0], [0.0]]]), np.array([[[1.0], [0.0]]]), zeros, zeros, np.zeros((1, 2)))
     g = Network(1, 2, (uniform,))
     np.testing.assert_array_equal(engine.evaluate(g, np.array([[[1.0, 3.0]]])), [[[5.0, 7.0]]])
+
+
+def test_a_run_without_layers() -> None:
+    """The paper's construction with fewer grid tokens than columns has one: nothing to do."""
+    empty = ReluRun("any", np.zeros((0, 4, 1)), np.zeros((0, 4)), np.zeros((0, 1, 4)), np.zeros((0, 1)))
+    x = np.arange(600.0)[None]
+    np.testing.assert_array_equal(engine.feed_forward(empty, x), x)

@@ -7,10 +7,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from report_cases import Page, Reported, made
+from look_cases import made
+from report_cases import Page, Reported
 
+from provenformer.look.subject import Subject
 from provenformer.report import report
-from provenformer.report.subject import Subject
 
 
 @pytest.fixture(scope="session")

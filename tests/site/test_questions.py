@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
-from experiments.questions.figures import FIGURES, RESULTS, draw_all  # noqa: E402
+from experiments.questions.figures import FIGURES, RESULTS, draw_all
+
+ROOT = Path(__file__).parents[2]
 
 
 def keys(value: object) -> object:

@@ -13,15 +13,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from examples import blocks, run_python
+
+from provenformer import cli
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-sys.path[:0] = [str(DOCS), str(ROOT)]
-
-from examples import blocks, run_python  # noqa: E402
-
-from provenformer import cli  # noqa: E402
-
 HERE = [
     "explorer.md", "export.md", "findings.md", "index.md", "memorise.md", "own-function.md", "questions.md", "quickstart.md",
     "report.md",

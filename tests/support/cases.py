@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,12 @@ from provenformer.compiler.compile import plan_for
 from provenformer.constructions import registry
 from provenformer.constructions.plan import Plan
 from provenformer.functions.piecewise import PiecewiseConstant
+from provenformer.networks.base import FloatNetwork
 from provenformer.networks.modified import ModifiedNetwork
+from provenformer.networks.thin import FloatRun, Network
 
 Floats = NDArray[np.float64]
+Run = TypeVar("Run", bound=FloatRun)
 
 # (d, n, N) at which issue 2 asks for Lemmas 5, 6, 7, 10 over the whole extended grid.
 EXHAUSTIVE = [
@@ -45,6 +48,21 @@ def target(
 ) -> pf.Target:
     fn = irregular_positional if positional else irregular
     return pf.Target(lambda x: scale * fn(x), d, n, not positional, support=support, name="irregular")
+
+
+def thin(network: FloatNetwork) -> Network:
+    """The network as one of the paper's class, whose runs a test may look into."""
+    if not isinstance(network, Network):
+        raise TypeError(f"a {type(network).__name__} has no runs of thin layers")
+    return network
+
+
+def run_of(network: FloatNetwork, index: int, kind: type[Run]) -> Run:
+    """One of its runs, which must be of this kind."""
+    run = thin(network).runs[index]
+    if not isinstance(run, kind):
+        raise TypeError(f"run {index} is a {type(run).__name__} and not a {kind.__name__}")
+    return run
 
 
 @dataclass(frozen=True)

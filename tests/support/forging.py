@@ -3,54 +3,61 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cases import thin
 
 import provenformer as pf
 from provenformer import storage
+from provenformer.networks.base import FloatNetwork
 from provenformer.networks.thin import Network
 
 
-def fields(network: Network) -> Iterator[tuple[int, str, np.ndarray]]:
+def fields(network: FloatNetwork) -> Iterator[tuple[int, str, np.ndarray]]:
     """Every array of weights: run, name, value."""
-    for index, run in enumerate(network.runs):
+    for index, run in enumerate(thin(network).runs):
         for name, value in vars(run).items():
             if isinstance(value, np.ndarray):
                 yield index, name, value
 
 
-def with_run(network: Network, index: int, **changes: Any) -> Network:
+def with_run(network: FloatNetwork, index: int, **changes: Any) -> Network:
     """The network with fields of one run replaced."""
-    runs = list(network.runs)
+    runs = list(thin(network).runs)
     runs[index] = replace(runs[index], **changes)
-    return replace(network, runs=tuple(runs))
+    return replace(thin(network), runs=tuple(runs))
 
 
-def with_weight(network: Network, run: int, name: str, at: tuple[int, ...], value: float) -> Network:
+def with_weight(network: FloatNetwork, run: int, name: str, at: tuple[int, ...], value: float) -> Network:
     """The network with a single weight replaced."""
     if name == "positions":
-        positions = network.positions.copy()
+        positions = np.array(network.positions)
         positions[at] = value
-        return replace(network, positions=positions)
-    array = np.array(getattr(network.runs[run], name))
+        return replace(thin(network), positions=positions)
+    array = np.array(getattr(thin(network).runs[run], name))
     array[at] = value
     return with_run(network, run, **{name: array})
 
 
 def forge(
     folder: Path,
-    network: Network | None = None,
+    network: FloatNetwork | None = None,
     certificate: dict[str, Any] | None = None,
     manifest: dict[str, Any] | None = None,
 ) -> Path:
     """Write parts of a folder anew, with hashes that fit."""
-    saved = storage.load(folder, check_hashes=False)
-    facts = {k: saved.manifest[k] for k in ("construction", "target", "cells_per_axis") if k in saved.manifest}
-    storage.save(folder, network or saved.network, saved.certificate, facts, saved.data)
+    if network is not None:
+        saved = storage.load(folder, check_hashes=False)
+        facts: dict[str, Any] = {
+            k: saved.manifest[k] for k in ("construction", "target", "cells_per_axis") if k in saved.manifest
+        }
+        shutil.rmtree(folder)
+        storage.save(folder, network, saved.certificate, facts, saved.data)
     if certificate:
         path = folder / storage.CERTIFICATE
         path.write_text(json.dumps({**json.loads(path.read_text()), **certificate}))
@@ -59,7 +66,6 @@ def forge(
     parts["sha256"] = {name: storage.file_hash(folder / name) for name in (storage.NETWORK, storage.CERTIFICATE)}
     parts["manifest_sha256"] = storage.manifest_hash(parts)
     path.write_text(json.dumps(parts))
-    pf.load(folder)  # the hashes fit, or this raises
     return folder
 
 
@@ -72,7 +78,7 @@ def off_ramp_points(target: pf.Target, cells: int, ramp: float, rng: np.random.G
     return target.low[:, None] + unit * (target.high - target.low)[:, None]
 
 
-def measured(target: pf.Target, network: Network, p: float, cells: int, samples: int = 1 << 11) -> pf.Distance:
+def measured(target: pf.Target, network: FloatNetwork, p: float, cells: int, samples: int = 1 << 11) -> pf.Distance:
     """d_p by stratified sampling; a network that is not finite somewhere is infinitely far."""
     try:
         return pf.distance(

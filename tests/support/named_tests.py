@@ -9,7 +9,7 @@ TESTS = Path(__file__).parents[1]
 
 def named_tests(text: str) -> list[tuple[str, str]]:
     """File and function ("" for the whole file) of every test that a text names."""
-    return re.findall(r"`((?:tests/\w+/)?test_\w+\.py)(?:::(\w+))?`", text)
+    return re.findall(r"`((?:tests/(?:\w+/)+)?test_\w+\.py)(?:::(\w+))?`", text)
 
 
 def functions_of(file: str) -> set[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from provenformer.networks.modified import AttentionLayer, FeedForwardLayer
+from provenformer.networks.modified import AttentionLayer, FeedForwardLayer, ThreePiece
 
 Matrix = list[list[Fraction]]
 
@@ -48,7 +48,7 @@ def hardmax_columns(scores: Matrix) -> Matrix:
     return transpose(out)
 
 
-def phi_at(phi: Any, t: Fraction) -> Fraction:
+def phi_at(phi: Phi | ThreePiece, t: Fraction) -> Fraction:
     """A three-piece function, piece by piece."""
     left, middle, right = phi.pieces
     slope, intercept = left if t < phi.low else middle if t < phi.high else right
@@ -160,7 +160,8 @@ def token(l: int, d: int, N: int) -> list[Fraction]:  # noqa: E741
 
 def lemma_5_layers(d: int, n: int, N: int) -> list[Layer]:
     """One layer for everything outside [0, 1), then N for the cells; row by row."""
-    delta, out = Fraction(1, N), []
+    delta = Fraction(1, N)
+    out: list[Layer] = []
     outside = (Fraction(-1), -(Fraction(N) ** (n * d)))
     for row in range(d):
         e = unit(row, d)
@@ -179,7 +180,7 @@ def c_1_layers(d: int, n: int, N: int) -> list[Layer]:
     return [feed(unit(i, d), -k * delta, unit(i, d), quantum(delta)) for i in range(d) for k in range(n * N)]
 
 
-def psi(d: int, N: int, gains: Sequence[Fraction], biases: Sequence[Fraction]) -> Attend:
+def psi(d: int, N: int, gains: Sequence[int], biases: Sequence[Fraction]) -> Attend:
     """One head gain * psi(X; b) = gain e1 u^T X hardmax((u^T X)^T (u^T X - b 1^T)) per (gain, b)."""
     u = matrix([id_vector(d, N)])
     heads = len(gains)
@@ -281,4 +282,4 @@ def shift_ids(ids: Sequence[int], sweep: Sequence[int], gain: int) -> list[int]:
 def last_shift(ids: Sequence[int], gain: int) -> list[Fraction]:
     """psi(X; 0): the largest id for positive columns, the smallest for negative ones, the mean for 0 (a full tie)."""
     mean = Fraction(sum(ids), len(ids))
-    return [v + gain * (max(ids) if v > 0 else min(ids) if v < 0 else mean) for v in ids]
+    return [v + gain * (Fraction(max(ids)) if v > 0 else Fraction(min(ids)) if v < 0 else mean) for v in ids]

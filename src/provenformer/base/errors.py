@@ -13,6 +13,10 @@ class TargetError(ProvenformerError):
     """A function that cannot be used: not found, not evaluable, or not what it was declared to be."""
 
 
+class Untraceable(TargetError):  # noqa: N818
+    """A function that cannot be turned into a graph of symbols: the operation, the range and the remedy."""
+
+
 class BadFolder(ProvenformerError):  # noqa: N818
     """A folder that does not hold what it should, or that may not be overwritten."""
 
@@ -23,3 +27,8 @@ class MissingExtra(ImportError, ProvenformerError):  # noqa: N818
 
 class Rejected(Exception):  # noqa: N818  (a verdict, not an error)
     """A saved network breaks a rule of the checker; the message names the layer and the property."""
+
+
+def one_line(text: object) -> str:
+    """Whatever it says on a single line, with nothing that could steer a terminal: for words that come from elsewhere."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in " ".join(str(text).split()))

@@ -1,8 +1,8 @@
 """BERT with cheaper token mixers in place of self-attention (Section 6); needs the extra `provenformer[bert]`."""
 
-from provenformer.bert.config import MixerBertConfig
-from provenformer.bert.mixers import MIXERS, build_mixer
-from provenformer.bert.model import (
+from provenformer.bert.model.config import MixerBertConfig
+from provenformer.bert.model.mixers import MIXERS, build_mixer
+from provenformer.bert.model.models import (
     MixerBertForMaskedLM,
     MixerBertForPreTraining,
     MixerBertForQuestionAnswering,
@@ -10,7 +10,7 @@ from provenformer.bert.model import (
     MixerBertModel,
     WeightReport,
 )
-from provenformer.bert.slot import replace_attention
+from provenformer.bert.model.slot import replace_attention
 
 __all__ = [
     "MIXERS",

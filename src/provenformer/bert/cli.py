@@ -12,17 +12,17 @@ from transformers.utils import logging
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import atomic_path
-from provenformer.bert.claims import check_all
 from provenformer.bert.data.prepare import PrepareSettings, prepare
-from provenformer.bert.evaluate import evaluate_run
-from provenformer.bert.finetune import FinetuneSettings, finetune
-from provenformer.bert.parameters import parameter_table
-from provenformer.bert.pretrain import PretrainSettings, pretrain
-from provenformer.bert.processes import first_process, joined
-from provenformer.bert.sample import write_sample
+from provenformer.bert.data.sample import write_sample
+from provenformer.bert.model.claims import check_all
+from provenformer.bert.model.parameters import parameter_table
+from provenformer.bert.runtime.processes import Processes, joined
 from provenformer.bert.settings import read_settings
-from provenformer.bert.study import StudyData, StudySettings, run_study, table
-from provenformer.bert.study_figure import draw, draw_curves
+from provenformer.bert.study import StudyData, StudySettings, recipe_table, run_study, table
+from provenformer.bert.study.figure import draw, draw_curves
+from provenformer.bert.training.evaluate import evaluate_run
+from provenformer.bert.training.finetune import FinetuneSettings, finetune
+from provenformer.bert.training.pretrain import PretrainSettings, pretrain
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 Run = Annotated[Path, typer.Option(help="Folder of the run; a run that stopped resumes there.")]
@@ -30,6 +30,9 @@ SettingsFile = Annotated[Path, typer.Argument(help="TOML or JSON; see docs/train
 Shard = Annotated[
     bool,
     typer.Option("--shard", help="Under torchrun: split weights, gradients and optimizer state over the processes."),
+]
+Short = Annotated[
+    Path | None, typer.Option(help="The training data in shorter sequences, for the steps that short_fraction says.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
@@ -109,11 +112,13 @@ def pretrain_command(
     data: Annotated[Path, typer.Option(help="Prepared training data.")],
     output: Run,
     valid: Annotated[Path | None, typer.Option(help="Prepared held-out data, with the same vocabulary.")] = None,
+    short: Short = None,
     shard: Shard = False,
 ) -> None:
     """Pre-train on masked words and next sentences; under torchrun, on all its processes."""
-    with joined(shard):
-        _print_metrics(pretrain(read_settings(PretrainSettings, settings), data, valid, output)["metrics"])
+    asked = read_settings(PretrainSettings, settings)
+    with joined(shard=shard) as processes:
+        _print_metrics(pretrain(asked, data, valid, output, short, processes)["metrics"], processes)
 
 
 @app.command("finetune")
@@ -131,8 +136,9 @@ def finetune_command(
     shard: Shard = False,
 ) -> None:
     """Fine-tune on MNLI or SQuAD, as the settings say, and evaluate."""
-    with joined(shard):
-        _print_metrics(finetune(read_settings(FinetuneSettings, settings), model, train, dev, output)["metrics"])
+    asked = read_settings(FinetuneSettings, settings)
+    with joined(shard=shard) as processes:
+        _print_metrics(finetune(asked, model, train, dev, output, processes)["metrics"], processes)
 
 
 @app.command("evaluate")
@@ -143,44 +149,54 @@ def evaluate_command(
     ],
 ) -> None:
     """Evaluate the model of a finished run on other data, with the settings of the run."""
-    _print_metrics(evaluate_run(run, data))
+    with joined() as processes:
+        _print_metrics(evaluate_run(run, data, processes), processes)
 
 
 @app.command("study")
 def study_command(
     settings: SettingsFile,
-    results: Annotated[Path, typer.Option(help="Folder for the results, the table and the figure.")],
+    results: Annotated[Path, typer.Option(help="Folder of the results, one file for each model and seed.")],
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for table and figures; without it that of the results.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Prepared training data.")] = None,
     valid: Annotated[Path | None, typer.Option(help="Prepared held-out data, with the same vocabulary.")] = None,
+    tuning: Annotated[Path | None, typer.Option(help="Other held-out data, on which recipes are chosen.")] = None,
+    short: Short = None,
     runs: Annotated[Path | None, typer.Option(help="Folder for weights and checkpoints.")] = None,
     mnli: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
     squad: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Run this model only; may be repeated.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="This model only; may be repeated.")] = None,
+    pretrain_only: Annotated[bool, typer.Option(help="Leave fine-tuning for later.")] = False,
     table_only: Annotated[bool, typer.Option(help="Run nothing; show what is finished.")] = False,
     figure: Annotated[bool, typer.Option(help="Draw figure.svg and curves.svg as well (needs matplotlib).")] = False,
     shard: Shard = False,
 ) -> None:
     """Run what is missing of a study such as Table 1, resume what stopped, and print the table."""
     study = read_settings(StudySettings, settings)
-    if not table_only:
-        if data is None or valid is None or runs is None:
-            raise ProvenformerError(
-                "a study needs --data, --valid and --runs; or give --table-only for what is finished"
-            )
-        files = {task: paths for task, paths in (("mnli", mnli), ("squad", squad)) if paths}
-        with joined(shard):
-            run_study(study, StudyData(data, valid, files), runs, results, only)
-    if not first_process():
-        return
-    text = table(study, results)
-    with atomic_path(results / "table.md") as temporary:
-        temporary.write_text(text)
+    if not table_only and (data is None or valid is None or runs is None):
+        raise ProvenformerError("a study needs --data, --valid and --runs; or give --table-only for what is finished")
+    with joined(shard=shard) as processes:
+        if data and valid and runs and not table_only:
+            files = {task: paths for task, paths in (("mnli", mnli), ("squad", squad)) if paths}
+            where = StudyData(data, valid, tuning, short, files)
+            run_study(study, where, runs, results, only, finetuned=not pretrain_only, processes=processes)
+        if processes.first:
+            _show(study, results, output or results, only, figure)
+
+
+def _show(study: StudySettings, results: Path, output: Path, only: list[str] | None, figure: bool) -> None:
+    tables = {"table.md": table(study, results, only), "recipes.md": recipe_table(study, results, only)}
+    for name, text in tables.items():
+        with atomic_path(output / name) as temporary:
+            temporary.write_text(text)
+        print(text)
     if figure:
-        draw(study, results, results / "figure.svg")
-        draw_curves(study, results, results / "curves.svg")
-    print(text)
+        draw(study, results, output / "figure.svg", only)
+        draw_curves(study, results, output / "curves.svg", only)
 
 
-def _print_metrics(metrics: dict[str, float]) -> None:
-    if first_process():
+def _print_metrics(metrics: dict[str, float], processes: Processes) -> None:
+    if processes.first:
         print(json.dumps(metrics, indent=2))

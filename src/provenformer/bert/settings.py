@@ -2,13 +2,43 @@
 
 import dataclasses
 import json
+import math
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from types import UnionType
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 from provenformer.base.errors import ProvenformerError
 
 Settings = TypeVar("Settings")
+Range = tuple[str, Callable[[float], bool]]
+FROM_0: Range = ("at least 0", lambda value: value >= 0)
+FROM_1: Range = ("at least 1", lambda value: value >= 1)
+ABOVE_0: Range = ("above 0 and finite", lambda value: 0 < value < math.inf)
+BELOW_1: Range = ("at least 0 and below 1", lambda value: 0 <= value < 1)
+
+
+def ranged(default: Any, allowed: Range) -> Any:
+    """A field whose number, or every number of its pair, must lie in a range."""
+    return dataclasses.field(default=default, metadata={"range": allowed})
+
+
+def choice(default: str, *others: str) -> Any:
+    """A field that is one of these words."""
+    return dataclasses.field(default=default, metadata={"choices": (default, *others)})
+
+
+def check_fields(settings: Any) -> None:
+    """Refuse values outside what `ranged` and `choice` say of their fields."""
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        choices = field.metadata.get("choices")
+        if choices and value not in choices:
+            raise ProvenformerError(f"unknown {field.name} {value!r}; choose one of {', '.join(choices)}")
+        limit, inside = field.metadata.get("range", ("", None))
+        if inside and not all(map(inside, value if isinstance(value, tuple) else (value,))):
+            raise ProvenformerError(f"{field.name}={value} must be {limit}; correct the settings")
 
 
 def read_settings(kind: type[Settings], path: Path) -> Settings:
@@ -55,8 +85,13 @@ def _checked(hint: Any, value: Any, origin: str) -> Any:
         return build_settings(hint, value, origin)  # type: ignore[arg-type]
     if hint is float and type(value) is int:
         return float(value)
-    plain = getattr(hint, "__origin__", hint)
-    if plain is tuple and isinstance(value, list):
+    if isinstance(hint, UnionType):  # a number or a pair
+        single, pair = hint.__args__
+        return _checked(pair if isinstance(value, list | tuple) else single, value, origin)
+    plain = get_origin(hint) or hint
+    if plain is tuple and isinstance(value, list | tuple):
+        if ... not in hint.__args__ and len(value) != len(hint.__args__):
+            raise ProvenformerError(f"{origin} = {value!r} must have {len(hint.__args__)} entries; correct it")
         return tuple(_checked(hint.__args__[0], item, origin) for item in value)
     # bool is an int in Python, but `steps = true` is a mistake.
     if plain is not Any and (not isinstance(value, plain) or (plain is int and isinstance(value, bool))):

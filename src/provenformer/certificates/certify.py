@@ -19,7 +19,7 @@ from fractions import Fraction
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
-from provenformer.base.errors import ProvenformerError
+from provenformer.base.errors import TooLarge
 from provenformer.base.exact import INT64_LIMIT
 from provenformer.bounds.integrals import SAMPLES, Cells, IntegralBound, Kind, bound_integral, p_sum
 from provenformer.certificates.certificate import BASIS, Certificate, Domain
@@ -49,7 +49,7 @@ class Budget:
 def require_float64(bits: int, way_out: str = "") -> None:
     """Ids must fit float64 with three bits to spare for windows and ramps; `way_out` is what else one may try."""
     if bits > ID_BITS_LIMIT:
-        raise ProvenformerError(
+        raise TooLarge(
             f"ids need {bits} bits, but float64 separates only {ID_BITS_LIMIT} here; "
             f"use fewer cells per axis, fewer tokens, a larger tolerance{way_out}."
         )
@@ -69,8 +69,7 @@ def certify(
     domain: Domain = "space" if target.vanishes_outside and target.equivariant and budget.far_below else "box"
 
     piece, gone = kept_bound.upper ** (1 / p), lost_bound.upper ** (1 / p)
-    entries = grid.token_dim * grid.seq_len
-    whole = entries ** (1 / p) * box_volume(target) ** (1 / p)  # an entry-wise error e costs at most e * whole
+    whole = per_entry(target, p)
     rounding = rounding_error(budget, flat, grid.seq_len) * whole
     softmax = budget.softmax * whole
     # Executed on huge numbers, the clip rounds its ends to a coarse grid through 0: at most twice as far from 0.
@@ -109,12 +108,15 @@ def total(terms: dict[str, float], p: float) -> float:
     return float(p_sum((good, terms["ramps"]), p) * (1 + CHECKER_ROOM))
 
 
-def with_rounding(certificate: Certificate, entry_error: float, target: Target) -> Certificate:
-    """The same certificate for another bound on |executed output - A| per entry (merged layers round differently)."""
-    p = float(certificate.norm_order or 1)
-    size = (target.token_dim * target.seq_len * box_volume(target)) ** (1 / p)
-    terms = {**certificate.terms, "rounding": entry_error * size}
-    return replace(certificate, terms=terms, bound=total(terms, p))
+def with_terms(certificate: Certificate, **changed: float) -> Certificate:
+    """The same certificate with other terms."""
+    terms = {**certificate.terms, **changed}
+    return replace(certificate, terms=terms, bound=total(terms, float(certificate.norm_order or 1)))
+
+
+def per_entry(target: Target, p: float) -> float:
+    """What an error of 1 in every entry costs."""
+    return float((target.token_dim * target.seq_len * box_volume(target)) ** (1 / p))
 
 
 def split_cells(piecewise: PiecewiseConstant) -> tuple[Cells, Cells]:
@@ -142,12 +144,13 @@ def box_volume(target: Target) -> float:
 def edge_rounding(target: Target, cells_per_axis: int, seq_len: int) -> float:
     """How far (in cells) float64 may move a coordinate on its way to cell units: positions, shift and scaling.
 
-    Five rounded operations on numbers no larger than `size`; 32 units of rounding cover them.
+    x + E, then x + (s - 1) ReLU(x - low) - low with s = N / width: rounded operations on numbers up to 2 (ends + 1) (1 + s),
+    of which 32 units of rounding take care; 64 leave verify, which counts the same in another way, room for its own.
     """
     width = target.high - target.low
-    ends = np.maximum(np.abs(target.low), np.abs(target.high)) + seq_len * width
+    ends = np.abs(target.low) + np.abs(target.high) + seq_len * width
     size = float(((ends + 1) * (1 + cells_per_axis / width)).max())
-    return 32 * ROUND * (size + seq_len * cells_per_axis)
+    return 64 * ROUND * (size + seq_len * cells_per_axis)
 
 
 def ramp_cost(

@@ -22,6 +22,15 @@ def single_row(where: Where, run: ReluRun) -> int:
     return int(rows[0])
 
 
+def rounding_of(units: int) -> Fraction:
+    """What rounding may add to a layer with so many active units, in any order of its sums, relative to all that enters them.
+
+    Each unit: a product and a sum, then a product; all of them, the state and the bias: units + 1 sums. To first order that is
+    (units + 4) U; one more for the rest, as long as there are less than 2^20 units.
+    """
+    return (units + 5) * Fraction(U)
+
+
 def map_intervals(where: Where, run: ReluRun, i: int, row: int, low: list[Fraction], high: list[Fraction]) -> None:
     """Apply one layer to intervals of one coordinate, in place and exactly, widened by float64 rounding."""
     units = [
@@ -49,7 +58,7 @@ def map_intervals(where: Where, run: ReluRun, i: int, row: int, low: list[Fracti
         new_a, new_b = slope * a + constant, slope * b + constant
         terms = [max(abs(a), abs(b)), abs(shift), *(abs(out) * size for _, _, out, _, size in active)]
         if not _exact_on_interval(a, b, slope, constant, active, shift) and not _exact_at_point(a, b, active, shift):
-            error = 16 * Fraction(U) * sum(terms) + Fraction(TINY)
+            error = rounding_of(len(active)) * sum(terms) + Fraction(TINY)
             new_a, new_b = min(new_a, new_b) - error, max(new_a, new_b) + error
         low[k], high[k] = min(new_a, new_b), max(new_a, new_b)
 

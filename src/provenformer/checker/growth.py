@@ -50,7 +50,7 @@ Growth = tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray]]
 
 def _relu(run: ReluRun) -> Growth:
     """Factors, constants, and how many bits a product inside a layer may have: M times all weights and biases."""
-    reads, writes = np.abs(run.W_1).sum(axis=2), np.abs(run.W_2)  # (layers, 4), (layers, d, 4)
+    reads, writes = np.abs(run.W_1).sum(axis=2), np.abs(run.W_2)  # (layers, r), (layers, d, r)
     crude = np.einsum("iru,iu->ir", writes, reads).max(axis=1)
     used = writes.any(axis=1)
     first = np.take_along_axis(run.W_1, used.argmax(axis=1)[:, None, None], axis=1)  # of a unit that is used
@@ -66,11 +66,18 @@ def _relu(run: ReluRun) -> Growth:
     # Unit u at the break of unit b: (layers, b, u).
     at_breaks = np.maximum(sign[:, None, :] * -(sign * biases)[:, :, None] + biases[:, None, :], 0.0)
     peak = np.abs(np.einsum("iru,ibu->irb", run.W_2, at_breaks)).max(axis=(1, 2))
-    constant = np.where(one_direction, peak + outer * largest + 32 * _U * sizes, sizes)
+    rounding = _rounding(run)
+    constant = np.where(one_direction, peak + outer * largest + rounding * sizes, sizes)
     constant = 2 * (constant + np.abs(run.b_2).max(axis=1))
     read = np.maximum(reads.max(axis=1), np.abs(run.b_1).max(axis=1))
     inside = np.log2(1.0 + read) + np.log2(2.0 + crude + sizes + constant)
-    return 1.0 + slope + 32 * _U * crude, constant, (np.ones(len(run)), inside)
+    return 1.0 + slope + rounding * crude, constant, (np.ones(len(run)), inside)
+
+
+def _rounding(run: ReluRun) -> float:
+    """Of a layer relative to all that enters its sums, in any order: d products and sums to read, r to write, and some more."""
+    _, units, rows = run.W_1.shape
+    return float((units + rows + 8) * _U)
 
 
 def _cap(run: ReluRun, top: float, low: float) -> float:
@@ -91,8 +98,8 @@ def _cap(run: ReluRun, top: float, low: float) -> float:
     entering = np.abs(reads * points[:, None]) + np.abs(biases)
     sizes = np.abs(out) * np.where((np.abs(reads) == 1) & (entering >= 4 * hidden), hidden, entering)
     values = points + (out * hidden).sum(axis=1) + run.b_2[0, 0]
-    # A few terms: each a rounded difference, a rounded product and rounded sums.
-    return float((values + 8 * _U * (np.abs(points) + sizes.sum(axis=1))).max())
+    # As many terms as units that are used: each a rounded difference, a rounded product and rounded sums.
+    return float((values + _rounding(run) * (np.abs(points) + sizes.sum(axis=1))).max())
 
 
 def _steps_down(run: ReluRun, top: float) -> Growth | None:
@@ -105,7 +112,8 @@ def _steps_down(run: ReluRun, top: float) -> Growth | None:
         return None
     direction, b_1 = run.W_1[:1, :1], run.b_1
     falling_off = not run.W_2[:, :, 2:].any() and not run.b_2.any() and run.W_1.shape[1] == 4
-    if not falling_off or (run.W_1[:, :2] != direction).any() or (run.W_2[:, :, 1] != -run.W_2[:, :, 0]).any():
+    # All units: one that writes nothing must not read itself beyond float64 either.
+    if not falling_off or (direction != run.W_1).any() or (run.W_2[:, :, 1] != -run.W_2[:, :, 0]).any():
         return None
     ramp = b_1[:, 0] - b_1[:, 1]
     heights = run.W_2[:, :, 0] * ramp[:, None]  # (layers, d)

@@ -8,7 +8,7 @@ negative, then 0, and 0 it stays.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +16,8 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
-from provenformer.checker.points import TINY, U, feed_points
+from provenformer.checker.coordinates import rounding_of
+from provenformer.checker.points import TINY, feed_points
 from provenformer.checker.walk import Walk
 from provenformer.networks.thin import ReluRun, SoftmaxRun
 
@@ -30,7 +31,7 @@ def require_zero_outside(walk: Walk) -> None:
         raise Rejected("the network has too few runs to send tokens from outside to 0")
     first = rest[0][0].run
     rows = [_coordinate_range(walk, row, walk.network.runs[:first]) for row in range(walk.grid.token_dim)]
-    reads = _require_lowering(rest, rows)
+    rows, reads = _require_lowering(rest, rows)
     floor = _require_lifting(rest, rows, reads, walk.grid.seq_len)
     after = _require_zeroing(rest, rows, floor)
     zero = np.zeros((1, walk.grid.token_dim))
@@ -94,15 +95,16 @@ def layer_image(
 
     def value(x: Fraction) -> tuple[Fraction, Fraction]:
         terms = [out * max(weight * x + bias, Fraction(0)) for weight, bias, out in units]
-        active = [unit for unit in units if unit[0] * x + unit[1] > 0]
+        # At its own break a unit counts as active: just beyond it is, and rounds what it reads.
+        active = [unit for unit in units if unit[0] * x + unit[1] >= 0]
         sizes = [abs(out) * (abs(weight * x) + abs(bias) + Fraction(TINY)) for weight, bias, out in active]
-        error = 16 * Fraction(U) * (abs(x) + abs(shift) + sum(sizes, Fraction(0))) + Fraction(TINY)
+        error = rounding_of(len(units)) * (abs(x) + abs(shift) + sum(sizes, Fraction(0))) + Fraction(TINY)
         return x + shift + sum(terms, Fraction(0)), error
 
     def slope(side: int) -> Fraction:
         active = [(weight, out) for weight, _, out in units if weight * side > 0]
         total = sum((weight * out for weight, out in active), Fraction(1))
-        noise = 16 * Fraction(U) * (1 + sum((abs(weight * out) for weight, out in active), Fraction(0)))
+        noise = rounding_of(len(units)) * (1 + sum((abs(weight * out) for weight, out in active), Fraction(0)))
         if 4 * noise >= abs(total):
             raise Rejected(f"layer {i} of a run before the cells are single numbers: rounding drowns its outer slope")
         return total
@@ -123,14 +125,16 @@ def layer_image(
     return new_low, new_high
 
 
-def _require_lowering(rest: Any, rows: list[_RowRange]) -> tuple[FloatArray, float, float]:
+def _require_lowering(rest: Any, rows: list[_RowRange]) -> tuple[list[_RowRange], tuple[FloatArray, float, float]]:
     """Feed-forward layers before attention only lower what they touch, and do not touch tokens from outside.
 
-    Returns the direction they read, an upper bound on any read, and an upper bound (negative) on reads from outside.
+    Returns the ranges after them, the direction they read, an upper bound on any read, and one (negative) on reads from outside.
     """
     where, run = rest[0]
     if not isinstance(run, ReluRun) or not isinstance(rest[1][1], SoftmaxRun):
         raise Rejected("over the whole space one feed-forward run must stand between the cells and attention")
+    if run.W_1.shape[1] != 4:
+        raise Rejected(f"run {where.run} ({where.stage}): a layer with other than four units is not a bump")
     direction = run.W_1[0, 0]
     breaks = -run.b_1
     ramp_up, ramp_down = breaks[:, 1] - breaks[:, 0], breaks[:, 3] - breaks[:, 2]
@@ -143,7 +147,13 @@ def _require_lowering(rest: Any, rows: list[_RowRange]) -> tuple[FloatArray, flo
     outside = max(top - w * (max(r.top, 0.0) + r.below) for w, r in zip(direction, rows, strict=True))
     if not outside < breaks.min():
         raise Rejected(f"run {where.run} ({where.stage}): it touches a token from outside the box")
-    return direction, top, float(outside)
+    # Beyond a bump its four terms cancel up to rounding, relative to their sizes: that may raise a row, layer after layer.
+    sizes = np.abs(run.W_2).sum(axis=2).T @ (2 * (top + np.abs(breaks).max(axis=1)))  # (d,): all layers together
+    raised = float(rounding_of(4 + len(direction))) * sizes
+    if not direction @ raised <= 2.0**-10 * top:
+        raise Rejected(f"run {where.run} ({where.stage}): rounding beyond its bumps might raise a token")
+    rows = [replace(r, top=max(r.top, 0.0) + float(more)) for r, more in zip(rows, raised, strict=True)]
+    return rows, (direction, float(sum(w * r.top for w, r in zip(direction, rows, strict=True))), float(outside))
 
 
 def _require_lifting(rest: Any, rows: list[_RowRange], reads: tuple[FloatArray, float, float], n: int) -> float:
@@ -175,7 +185,8 @@ def _require_zeroing(rest: Any, rows: list[_RowRange], floor: float) -> Any:
     clear = len(run) == 1 and (run.W_1[0] == e1).all() and not run.b_2.any() and (breaks[used] < floor).all()
     slope = run.W_2[0].sum(axis=1)
     at_floor = (run.W_2[0] * np.maximum(floor - breaks, 0.0)).sum(axis=1)
-    noise = 64 * U * np.abs(run.W_2[0]).sum()
+    # Breaks of used units lie below what is read, so a unit's terms are at most twice that; and the state itself.
+    noise = 2 * float(rounding_of(run.W_1.shape[1])) * (1.0 + np.abs(run.W_2[0]).sum())
     worst = np.array([floor, *(max(r.top, 0.0) for r in rows[1:])])
     if not clear or not (slope <= -1.5).all() or noise > 0.1 or not (worst + at_floor < -noise * floor).all():
         raise Rejected(f"run {where.run} ({where.stage}): ids of sequences with a token outside do not become negative")

@@ -140,7 +140,8 @@ def _passed_on(W_1: Any, W_2: Any, on: Any, unclear: Any, radius: FloatArray, pr
     def slope(active: Any) -> FloatArray:
         weights = W_2 * active[:, None, :]
         passed = np.abs(np.eye(W_1.shape[2]) + np.einsum("kru,kus->krs", weights, W_1))
-        passed += 8 * U * np.einsum("kru,kus->krs", np.abs(weights), np.abs(W_1))  # its own rounding
+        sizes = np.einsum("kru,kus->krs", np.abs(weights), np.abs(W_1))
+        passed += (W_1.shape[1] + 4) * U * sizes  # its own rounding: as many products and sums as units
         return np.asarray(np.einsum("krs,ks->kr", passed, radius))
 
     doubts = unclear.sum(axis=1)[:, None]

@@ -15,6 +15,8 @@ class OutputTable:
     radius      how far float64, summing in any order, may be from a value: entry-wise, on good inputs
     low, high   the range of outputs anywhere, per row: all that is known on ramps
     ramp_share  the share of each cell of each coordinate in which an input is not good
+    clip        the ends to which outputs are clipped, or the range of the values and 0 where nothing clips them
+    clip_room   how far a certificate may be off in naming them
     """
 
     contexts: IntArray  # (contexts, n) of token ids
@@ -23,3 +25,5 @@ class OutputTable:
     low: FloatArray
     high: FloatArray
     ramp_share: float
+    clip: tuple[FloatArray, FloatArray]
+    clip_room: float = 0.0

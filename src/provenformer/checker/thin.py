@@ -29,7 +29,7 @@ def thin_table(network: Network, target: Target, grid: Grid, ramp: float, domain
     low, high = _clip_range(network.runs)
     if domain == "space":
         require_zero_outside(walk)
-    return OutputTable(walk.contexts, values, radius, low, high, walk.lost_share)
+    return OutputTable(walk.contexts, values, radius, low, high, walk.lost_share, (low, high))
 
 
 def _require_finite(network: Network, target: Target, domain: str) -> None:

@@ -27,7 +27,7 @@ class Walk:
         # Room for the rounding of a coordinate before it is snapped: inputs this close to an edge count as ramp.
         width = target.high - target.low
         ends = np.abs(target.low) + np.abs(target.high) + grid.seq_len * width + 1
-        slack = 16 * U * float((ends * (1 + grid.cells_per_axis / width)).max() + grid.seq_len * grid.cells_per_axis)
+        slack = 48 * U * float((ends * (1 + grid.cells_per_axis / width)).max() + grid.seq_len * grid.cells_per_axis)
         self.slack, self.ramp = Fraction(slack), Fraction(ramp)
         self.lost_share = ramp + 2 * slack  # of each cell
         self.columns = grid.seq_len if positional else 1

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from provenformer.base.errors import ProvenformerError, Rejected
+from provenformer.base.errors import ProvenformerError
 from provenformer.bounds.integrals import KINDS, NORM_LIMIT, Kind, best_kind
 from provenformer.certificates.certificate import Certificate
-from provenformer.certificates.certify import certify, require_float64, with_rounding
-from provenformer.checker.verify import executed_table
+from provenformer.certificates.certify import certify, require_float64
+from provenformer.compiler.circuit import CIRCUIT, MAX_UNITS, CompiledCircuit, compile_circuit
+from provenformer.compiler.executed import executed
 from provenformer.compiler.search import Draft, coarsest_that_certifies
 from provenformer.constructions import registry
 from provenformer.constructions.base import Construction
@@ -32,9 +33,7 @@ from provenformer.storage import save, target_spec
 if TYPE_CHECKING:
     from torch import nn
 
-EXECUTED = (
-    2  # times the checker's radius: once for the executed output against its table, once as room for its formulas
-)
+WIDTH_LIMIT = 1 << 22  # hidden units of a layer
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,6 +72,17 @@ class Compiled:
         return f"Compiled({self.target.name!r}, {self.construction}, {self.network.blocks:,} blocks, {claim})"
 
 
+@overload
+def compile(  # type: ignore[overload-overlap]  # a name in a variable is that of a table construction
+    target: Target, *, construction: Literal["circuit"], tolerance: float, norm_order: float = ..., max_units: int = ...,
+    progress: Callable[[str], object] = ...,
+) -> CompiledCircuit: ...  # fmt: skip
+@overload
+def compile(
+    target: Target, *, tolerance: float | None = ..., norm_order: float = ..., cells_per_axis: int | None = ...,
+    construction: str = ..., kind: Kind | None = ..., hidden_dim: int = ..., max_layers: int = ...,
+    progress: Callable[[str], object] = ...,
+) -> Compiled: ...  # fmt: skip
 def compile(
     target: Target,
     *,
@@ -83,20 +93,39 @@ def compile(
     kind: Kind | None = None,
     hidden_dim: int = TINY_WIDTH,
     max_layers: int = LAYER_LIMIT,
+    max_units: int = MAX_UNITS,
     progress: Callable[[str], object] = lambda _: None,
-) -> Compiled:
+) -> Any:
     """A network g with a certificate that d_p(target, g) <= tolerance, as small as certifies; or on a given grid.
 
     Give `tolerance` or `cells_per_axis`. `kind` asks for a kind of certificate; by default the strongest possible.
     `hidden_dim` = 4 W trades depth for width: 2 W value layers become one. `progress` is told in a few words what is being done.
+    construction="circuit" compiles the formula instead of a table (docs/circuits.md): any n, norm_order up to np.inf, at most
+    `max_units` ReLUs; it takes a tolerance, and neither a grid, a kind nor a width.
     Raises ProvenformerError, one line with quantity, limit and remedy, where that cannot be had.
     """
+    if construction == CIRCUIT:
+        if (
+            tolerance is None
+            or cells_per_axis is not None
+            or hidden_dim != TINY_WIDTH
+            or kind not in (None, "rigorous")
+        ):
+            raise ProvenformerError(
+                "construction='circuit' takes a tolerance, and no cells_per_axis, hidden_dim or other kind than 'rigorous'; "
+                "leave them out."
+            )
+        return compile_circuit(
+            target, require_tolerance(tolerance), norm_order, require_whole("max_units", max_units), progress
+        )
     how = registry.get(construction)
-    require_norm_order(norm_order)
-    require_hidden_dim(hidden_dim)
+    norm_order = require_norm_order(norm_order)
+    hidden_dim = require_hidden_dim(hidden_dim)
+    max_layers = require_whole("max_layers", max_layers)
     kind = require_kind(kind) or best_kind(target)
     target.require_pointwise()
     target.require_equivariance()
+    target.require_vanishing()
 
     def attempt(cells: int) -> Draft:
         """Everything up to the certificate, on one grid."""
@@ -128,22 +157,10 @@ def compile(
 def softmax_relu_network(
     how: Construction, piecewise: PiecewiseConstant, certificate: Certificate, hidden_dim: int
 ) -> tuple[FloatNetwork, Certificate]:
-    """The network that runs, and its certificate: where rounding does not follow from the construction, from its weights."""
-    target, grid = piecewise.target, piecewise.grid
+    """The network that runs, and its certificate, checked against the finished weights."""
     clip = (np.array(certificate.clip_low), np.array(certificate.clip_high))
     network = how.relaxed(piecewise, certificate.ramp, clip, hidden_dim)
-    if how.rounding_is_known(hidden_dim):
-        return network, certificate
-    try:
-        found = executed_table(network, target, grid, certificate.ramp)
-    except Rejected as verdict:
-        shape = f"construction='{how.name}' with hidden_dim={network.hidden_dim:,}"
-        raise ProvenformerError(
-            f"{shape} does not fit float64 at this size ({verdict}); use fewer cells or construction='sum'."
-        ) from verdict
-    # Weights round, too: a value far below the ids is absorbed by them, and the table has 0 in its place.
-    off = float(np.abs(found.values - piecewise.at(found.contexts)).max(initial=0.0))
-    return network, with_rounding(certificate, off + EXECUTED * found.radius, target)
+    return network, executed(how, network, piecewise, certificate, hidden_dim)
 
 
 def plan_for(target: Target, cells_per_axis: int, construction: str) -> Plan:
@@ -154,23 +171,48 @@ def plan_for(target: Target, cells_per_axis: int, construction: str) -> Plan:
 
 def require_tolerance(tolerance: float) -> float:
     """A positive, finite tolerance."""
-    if not isinstance(tolerance, int | float | np.number) or not 0 < tolerance < np.inf:
-        raise ProvenformerError(f"tolerance={tolerance} is not a positive number; give the distance you can accept.")
+    if not _is_number(tolerance) or not 0 < tolerance < np.inf:
+        raise ProvenformerError(
+            f"tolerance={str(tolerance)[:40]} is not a positive number; give the distance you can accept."
+        )
     return float(tolerance)
 
 
-def require_norm_order(norm_order: float) -> None:
+def require_norm_order(norm_order: float) -> float:
     """p in [1, inf): the paper's distance is an integral; and float64 must hold the powers."""
-    if not isinstance(norm_order, int | float | np.number) or not 1 <= norm_order < np.inf:
-        raise ProvenformerError(f"norm_order={norm_order} is outside [1, inf); use a finite p >= 1.")
+    if not _is_number(norm_order) or not 1 <= norm_order < np.inf:
+        raise ProvenformerError(f"norm_order={str(norm_order)[:40]} is outside [1, inf); use a finite p >= 1.")
     if norm_order > NORM_LIMIT:
         raise ProvenformerError(f"norm_order={norm_order} is above the limit {NORM_LIMIT}; use a smaller p.")
+    return norm_order.item() if isinstance(norm_order, np.generic) else norm_order
 
 
-def require_hidden_dim(hidden_dim: int) -> None:
+def require_hidden_dim(hidden_dim: int) -> int:
     """4 W."""
-    if not isinstance(hidden_dim, int) or hidden_dim < TINY_WIDTH or hidden_dim % TINY_WIDTH:
+    if require_whole("hidden_dim", hidden_dim) < TINY_WIDTH or hidden_dim % TINY_WIDTH:
         raise ProvenformerError(f"hidden_dim={hidden_dim} is not a multiple of 4; give 4 W for W times wider layers.")
+    if hidden_dim > WIDTH_LIMIT:
+        raise ProvenformerError(
+            f"hidden_dim={hidden_dim:,} is above the limit {WIDTH_LIMIT:,}; give fewer hidden units."
+        )
+    return int(hidden_dim)
+
+
+def require_whole(name: str, value: int) -> int:
+    """A whole number, numpy's included, as Python's."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ProvenformerError(f"{name}={str(value)[:40]} is not a whole number; give an integer.")
+    return int(value)
+
+
+def _is_number(value: object) -> bool:
+    """A real number that float64 can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    try:
+        return bool(np.isfinite(float(value)))
+    except OverflowError:  # a whole number beyond it
+        return False
 
 
 def require_kind(kind: Kind | None) -> Kind | None:

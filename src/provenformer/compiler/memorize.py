@@ -21,6 +21,7 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.base.exact import ExactArray
 from provenformer.certificates.certificate import Certificate
 from provenformer.certificates.certify import ROUND, require_float64
+from provenformer.certificates.claim import pairs_digest
 from provenformer.constructions.paper import values
 from provenformer.constructions.paper.quantize import unit
 from provenformer.constructions.plan import LAYER_LIMIT
@@ -38,7 +39,7 @@ SMALLEST_GAP = 2.0**-32  # between different tokens, along the reading direction
 BASIS = "the network was run on every given input; the bound is the largest error over all of them, as executed."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Memorized:
     """A network that reproduces a finite data set."""
 
@@ -57,8 +58,11 @@ class Memorized:
         data = {"inputs": self.inputs, "outputs": self.outputs}
         save(path, self.network, self.certificate, {"construction": "sum", "target": {"source": "data"}}, data)
 
+    def __repr__(self) -> str:
+        return f"Memorized({len(self.inputs):,} pairs, {self.network!r}, {self.certificate.short})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class CompiledTokens:
     """A function on token sequences as a network: call it with a list of tokens."""
 
@@ -84,6 +88,9 @@ class CompiledTokens:
     def save(self, path: str | Path) -> None:
         """Write the network and its data to a folder."""
         self.memorized.save(path)
+
+    def __repr__(self) -> str:
+        return f"CompiledTokens({len(self.vocab):,} tokens, {self.network!r}, {self.certificate.short})"
 
 
 def memorize(
@@ -134,7 +141,9 @@ def memorize(
     error = float(np.abs(network(x) - y).max())
     certificate = Certificate(
         error, {"rounding": error}, "rigorous", None, "data", BASIS, float(ID_RAMP), tuple(low.tolist()),
-        tuple(high.tolist()), {"pairs": count, "tokens": len(tokens), "id_bits": codes.id_high.bit_length()},
+        tuple(high.tolist()), {
+            "pairs": count, "pairs_sha256": pairs_digest(x, y), "tokens": len(tokens), "id_bits": codes.id_high.bit_length(),
+        },
     )  # fmt: skip
     return Memorized(x, y, modified, network, certificate)
 

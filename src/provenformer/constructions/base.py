@@ -5,6 +5,7 @@ The pipeline (compiler/compile.py) goes through these methods in the order of th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
@@ -31,10 +32,29 @@ class Blueprint:
 
 
 class Naming(Protocol):
-    """How contexts get their ids."""
+    """How contexts get their ids, in a modified network that counts in cells: [id_low, id_high) has all of them."""
+
+    @property
+    def id_low(self) -> int: ...
+    @property
+    def id_high(self) -> int: ...
+
+    @property
+    def windows(self) -> Sequence[int]:
+        """The ids that attention layers visit one by one, in order; empty where one layer serves all ids."""
+
+    @property
+    def renamings(self) -> Sequence[tuple[int, int]]:
+        """Id and new name of a token for every recoding layer, in order; empty where tokens keep their ids."""
 
     def context_ids(self, ids: Array, /) -> Array:
         """The ids (count, n) of the columns of contexts (count, n)."""
+
+    def code(self, token: int, column: int) -> int | None:
+        """The code of a grid token in a column; None where tokens keep their ids."""
+
+    def attention_in_words(self) -> list[str]:
+        """A sentence for every attention layer, in order."""
 
 
 class Construction(Protocol):
@@ -42,7 +62,10 @@ class Construction(Protocol):
 
     name             what users ask for
     has_temperature  whether softmax stands in for hardmax, so that there is a temperature
-    has_channels     whether the state has rows of its own for ids and outputs
+    has_channels     whether the state has rows of its own for ids and outputs: then a few layers have many hidden units
+    drops_outside    whether, without positions, a token outside the box makes the output 0
+    in_words         how contexts are told apart, for the reader of a report
+    ids_in_words     where the ids come from, and what value layers do with them
     """
 
     @property
@@ -51,6 +74,12 @@ class Construction(Protocol):
     def has_temperature(self) -> bool: ...
     @property
     def has_channels(self) -> bool: ...
+    @property
+    def drops_outside(self) -> bool: ...
+    @property
+    def in_words(self) -> str: ...
+    @property
+    def ids_in_words(self) -> str: ...
 
     def contexts(self, positional: bool) -> ContextKind:
         """What it tells apart: sets, multisets or sequences of tokens."""

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from provenformer.base.errors import ProvenformerError
+from provenformer.base.errors import TooLarge
 from provenformer.functions.grid import Grid
 from provenformer.networks.stack import block_parameters
 
@@ -32,6 +32,11 @@ class Plan:
     def layers(self) -> int:
         """All layers, attention and feed-forward."""
         return sum(self.stages.values())
+
+    @property
+    def size(self) -> tuple[int, str]:
+        """What size limits count, and its name: layers, or the hidden units of a wide network, which has few layers."""
+        return (sum(self.hidden_units), "hidden units") if self.hidden_units else (self.layers, "layers")
 
     @property
     def hidden_dim(self) -> int:
@@ -73,17 +78,17 @@ class Plan:
         return f"Plan({self.construction}, {sizes}: {self.blocks:,} blocks, {self.parameters:,} parameters)"
 
     def require_buildable(self, layer_limit: int = LAYER_LIMIT) -> None:
-        """Raise when the network is over the size limit."""
+        """Raise TooLarge when the network is over the size limit."""
         g = self.grid
         what = f"cells_per_axis={g.cells_per_axis} with token_dim={g.token_dim}, seq_len={g.seq_len}"
         if self.attention_layers > ATTENTION_LIMIT:
-            raise ProvenformerError(
+            raise TooLarge(
                 f"{what} needs {self.attention_layers:,} attention layers (limit {ATTENTION_LIMIT:,}); "
                 f"use fewer cells{self.way_out}."
             )
-        needed, of = (sum(self.hidden_units), "hidden units") if self.hidden_units else (self.layers, "layers")
+        needed, of = self.size
         if needed > layer_limit:
-            raise ProvenformerError(
+            raise TooLarge(
                 f"{what} needs {needed:,} {of} (limit {layer_limit:,}, construction='{self.construction}'); "
                 f"use fewer cells{self.way_out}, or raise max_layers."
             )

@@ -16,7 +16,7 @@ NAMES = tuple(CONSTRUCTIONS)
 
 def get(name: str) -> Construction:
     """The construction of that name; a misspelt one is a ProvenformerError."""
-    if name not in CONSTRUCTIONS:
+    if not isinstance(name, str) or name not in CONSTRUCTIONS:
         raise ProvenformerError(f"unknown construction '{name}'; choose one of: {', '.join(NAMES)}.")
     return CONSTRUCTIONS[name]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from multiprocessing.connection import Connection
 from threading import Lock
@@ -13,33 +14,32 @@ from typing import Any
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
-from provenformer.base.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError, TooLarge
 from provenformer.base.exact import Array
 from provenformer.compiler import compile as compiler
 from provenformer.compiler.compile import Compiled, plan_for
-from provenformer.constructions import registry
-from provenformer.constructions.paper import context
+from provenformer.constructions.base import Construction, Naming
 from provenformer.constructions.plan import Plan
 from provenformer.constructions.relax import TINY_WIDTH, inverse_temperature
-from provenformer.constructions.sum import layers as sums
 from provenformer.explore.settings import (
     DRAWN_DIM,
     DRAWN_LEN,
-    LAYER_LIMIT,
-    UNIT_LIMIT,
+    LIMITS,
+    PLAN_LIMITS,
     FieldError,
     Knobs,
     Settings,
 )  # fmt: skip
+from provenformer.look.subject import Subject
 from provenformer.networks.base import FloatNetwork
 from provenformer.networks.modified import FeedForward, ModifiedNetwork, ThreePiece
 from provenformer.networks.stages import VALUES
-from provenformer.networks.thin import Network, SoftmaxRun
 
 SECONDS = 20.0  # for one network
+FEWEST_CELLS, _ = PLAN_LIMITS["cells"]
 KEPT = 24  # networks in memory, a few hundred kilobytes each
 SAMPLES = 128  # sequences on which a relaxed network is compared with the modified one
-ONE_UNIT = ThreePiece.window(-sums.HALF, sums.HALF, intercept=1)  # what a value bump reacts to
+ONE_UNIT = ThreePiece.window(Fraction(-1, 2), Fraction(1, 2), intercept=1)  # what a value bump reacts to
 NOTICEABLE = 1e-3  # a difference of outputs that counts as wrong there
 
 
@@ -51,17 +51,24 @@ class Built:
     compiled: Compiled
 
     @cached_property
-    def in_cells(self) -> ModifiedNetwork:
-        """The modified network that counts in cells, as the softmax/ReLU network does: ids are whole numbers."""
-        return registry.get(self.compiled.construction).in_cells(self.compiled.piecewise)
+    def subject(self) -> Subject:
+        """The network as report and explorer look at it."""
+        return Subject.of(self.compiled)
+
+    @property
+    def how(self) -> Construction:
+        """The construction."""
+        return self.subject.how
 
     @cached_property
-    def naming(self) -> context.Sweep | sums.TokenCodes:
-        """How contexts get their ids."""
-        positional = not self.compiled.target.equivariant
-        if self.compiled.construction == "paper":
-            return context.Sweep(self.compiled.grid, positional)
-        return sums.token_codes(self.compiled.grid, positional)
+    def in_cells(self) -> ModifiedNetwork:
+        """The modified network that counts in cells, as the softmax/ReLU network does: ids are whole numbers."""
+        return self.how.in_cells(self.compiled.piecewise)
+
+    @cached_property
+    def naming(self) -> Naming:
+        """How contexts get their ids there."""
+        return self.how.naming(self.compiled.grid, self.subject.positional)
 
     @cached_property
     def bumps(self) -> tuple[int, FeedForward]:
@@ -105,13 +112,13 @@ def relaxed(built: Built, knobs: Knobs) -> Relaxed:
     c = built.compiled
     certified = float(np.log2(c.certificate.ramp))
     ramp = certified if knobs.ramp is None else knobs.ramp
-    how = registry.get(c.construction)
+    how = built.how
     temperature = None
     network = c.network
     if ramp != certified:
         clip = (np.array(c.certificate.clip_low), np.array(c.certificate.clip_high))
         network = how.relaxed(c.piecewise, 2.0**ramp, clip, TINY_WIDTH)
-    if how.has_temperature and isinstance(network, Network):
+    if how.has_temperature:
         temperature = float(np.log2(inverse_temperature())) if knobs.temperature is None else knobs.temperature
         network = with_temperature(network, 2.0**temperature)
     x = c.target.sample(SAMPLES, seed=1)
@@ -119,14 +126,14 @@ def relaxed(built: Built, knobs: Knobs) -> Relaxed:
     return Relaxed(network, temperature, ramp, float((off > NOTICEABLE).mean()))
 
 
-def with_temperature(network: Network, sharp: float) -> Network:
-    """The same network with another inverse temperature in its attention layers."""
+def with_temperature(network: FloatNetwork, sharp: float) -> FloatNetwork:
+    """The same weights with another inverse temperature: queries carry it."""
     factor = sharp / inverse_temperature()
-    runs = tuple(
-        replace(run, W_Q=run.W_Q * factor, b_Q=run.b_Q * factor) if isinstance(run, SoftmaxRun) else run
-        for run in network.runs
-    )
-    return replace(network, runs=runs)
+    tensors = {
+        name: value * factor if name.endswith((".W_Q", ".b_Q")) else value for name, value in network.tensors().items()
+    }
+    layout = {"token_dim": network.token_dim, "seq_len": network.seq_len, **network.layout()}
+    return network.of_tensors(layout, tensors, network.positions)
 
 
 def require_drawable(settings: Settings) -> None:
@@ -145,24 +152,21 @@ def require_drawable(settings: Settings) -> None:
 
 def require_small(sizes: Plan, field: str = "cells") -> None:
     """The size limit of the explorer, on a plan; the sentence belongs to the field that decides the size."""
-    needed = sum(sizes.hidden_units) if sizes.construction == "wide" else sizes.layers
-    limit, of = _limit(sizes.construction)
+    needed, of = sizes.size
+    limit = LIMITS[of]
     if needed > limit:
         shown = f"{needed:,}" if needed < 10**15 else f"more than 10^{len(str(needed)) - 1}"
         remedy = "Use fewer cells or fewer tokens." if field == "cells" else "Use a larger tolerance or fewer tokens."
         raise FieldError(field, f"This network needs {shown} {of}; the explorer builds up to {limit:,}. {remedy}")
 
 
-def _limit(construction: str) -> tuple[int, str]:
-    return (UNIT_LIMIT, "hidden units") if construction == "wide" else (LAYER_LIMIT, "layers")
-
-
 def build(settings: Settings) -> Compiled:
     """Compile, within the limits of the explorer."""
-    limit, _ = _limit(settings.construction)
+    f = settings.function()
+    _, counted = plan_for(f, FEWEST_CELLS, settings.construction).size
     return compiler.compile(
-        settings.function(), tolerance=settings.tolerance, cells_per_axis=settings.cells_per_axis,
-        norm_order=settings.norm_order, construction=settings.construction, kind=settings.kind, max_layers=limit,
+        f, tolerance=settings.tolerance, cells_per_axis=settings.cells_per_axis,
+        norm_order=settings.norm_order, construction=settings.construction, kind=settings.kind, max_layers=LIMITS[counted],
     )  # fmt: skip
 
 
@@ -236,11 +240,11 @@ def _nothing() -> None:
 
 
 def _build_and_send(settings: Settings, send: Connection) -> None:
-    """In the building process: the network, or the line that says why not."""
+    """In the building process: the network, or the error that says why not."""
     try:
         send.send(build(settings))
     except ProvenformerError as error:
-        send.send(str(error))
+        send.send(error)
 
 
 def _too_slow(settings: Settings, seconds: float) -> FieldError:
@@ -250,19 +254,26 @@ def _too_slow(settings: Settings, seconds: float) -> FieldError:
     return FieldError("cells", f"This network takes more than {seconds:g} s to build. Use fewer cells or tokens.")
 
 
-def _in_the_words_of_the_page(reason: str, settings: Settings) -> ProvenformerError:
+def _in_the_words_of_the_page(error: ProvenformerError, settings: Settings) -> FieldError:
+    """Why there is no network, beside the field that decides; with a tolerance the grid is not the user's to know."""
     if settings.tolerance is None:
-        return FieldError("cells", _sentence(reason))
-    if "max_layers" in reason:
-        limit, of = _limit(settings.construction)
-        remedies = {"paper": "a larger tolerance, fewer tokens or the sum construction"}
-        remedy = remedies.get(settings.construction, "a larger tolerance or fewer tokens")
-        needs = f"needs more than the {limit:,} {of} that the explorer builds"
+        return FieldError("cells", _sentence(error))
+    if isinstance(error, TooLarge):
+        coarsest = plan_for(settings.function(), FEWEST_CELLS, settings.construction)
+        _, of = coarsest.size
+        swept = coarsest.attention_layers > 1
+        remedy = (
+            "a larger tolerance, fewer tokens or the sum construction"
+            if swept
+            else "a larger tolerance or fewer tokens"
+        )
+        needs = f"needs more than the {LIMITS[of]:,} {of} that the explorer builds"
         return FieldError("tolerance", f"The tolerance {settings.tolerance:g} {needs}. Use {remedy}.")
-    return FieldError("tolerance", _sentence(reason))
+    return FieldError("tolerance", _sentence(error))
 
 
-def _sentence(reason: str) -> str:
+def _sentence(error: ProvenformerError) -> str:
+    reason = str(error)
     return reason[0].upper() + reason[1:]
 
 

@@ -1,7 +1,7 @@
 """One input on its way through a network, layer by layer, in words and numbers for the page.
 
 Both kinds of network are followed with the library's own layers: the modified one exactly (`ModifiedNetwork.trace`), the
-softmax/ReLU one in float64 (`network.feed_forward`, `network.attention`, one layer at a time).
+softmax/ReLU one in float64 (`FloatNetwork.layer_states`).
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
-from provenformer.constructions.paper import context
-from provenformer.constructions.sum.layers import TokenCodes
-from provenformer.explore.building import Built, Relaxed, columns_of
+from provenformer.explore.building import Built, columns_of
 from provenformer.functions.grid import IntArray
-from provenformer.networks.modified import Attention, FeedForward
-from provenformer.networks.stages import QUANTISE, RESCALE, VALUES
-from provenformer.networks.thin import FloatRun, Network, ReluRun, SoftmaxRun, attention, feed_forward
+from provenformer.look.bumps import added_share
+from provenformer.networks.base import FloatNetwork
+from provenformer.networks.modified import FeedForward
+from provenformer.networks.stages import INPUT, QUANTISE, RECODE, RESCALE, VALUES
 
 BoolArray = NDArray[np.bool_]
 COLLISION = 0.5  # ids are whole numbers; different tokens closer than this are not told apart
@@ -40,43 +40,24 @@ class Path:
         return np.asarray((self.states[1:] != self.states[:-1]).any(axis=1))
 
 
-def follow(built: Built, x: FloatArray, network: Network | None) -> Path:
+def follow(built: Built, x: FloatArray, network: FloatNetwork | None) -> Path:
     """All layers on the input x (d, n): those of a softmax/ReLU network, or, exactly, of the modified one."""
-    return Path(np.stack(list(_exact_states(built, x) if network is None else _float_states(network, x))))
-
-
-def _exact_states(built: Built, x: FloatArray) -> Iterator[FloatArray]:
-    for step in built.in_cells.trace(x[None], every="layer"):
-        yield step.floats()[0]
-
-
-def _float_states(network: Network, x: FloatArray) -> Iterator[FloatArray]:
-    tokens = x if network.positions is None else x + network.positions
-    yield tokens
-    for run in network.runs:
-        for i in range(len(run)):
-            one = _single(run, i)
-            tokens = feed_forward(one, tokens) if isinstance(one, ReluRun) else attention(one, tokens[:, None])[:, 0]
-            yield tokens
-
-
-def _single(run: FloatRun, i: int) -> FloatRun:
-    """A run of only the i-th layer."""
-    one = slice(i, i + 1)
-    if isinstance(run, ReluRun):
-        return ReluRun(run.stage, run.W_1[one], run.b_1[one], run.W_2[one], run.b_2[one])
-    return SoftmaxRun(run.stage, run.W_O[one], run.W_V[one], run.W_K[one], run.W_Q[one], run.b_Q[one])
+    if network is None:
+        states = [step.floats()[0] for step in built.in_cells.trace(x[None], every="layer")]
+    else:
+        states = [state.values[0] for state in network.layer_states(x[None])]
+    return Path(np.stack(states))
 
 
 def token_ids(built: Built, state: FloatArray) -> FloatArray:
     """u.x per token of states (..., d, n)."""
-    return np.asarray(np.array(built.compiled.grid.id_vector, dtype=np.float64) @ state)
+    return np.asarray(built.subject.id_direction @ state)
 
 
 def moments_view(built: Built, path: Path) -> list[dict[str, Any]]:
     """What each layer does, and the state after it; value bumps that change nothing, of which there are many, are left out."""
     start, stop = built.bumps_start, built.bumps_start + len(built.bump_ids)
-    notes = [("input", _input_text(built), None), *layer_notes(built), *_clip_notes(built)]
+    notes = [(INPUT, _input_text(built), None), *layer_notes(built), *_clip_notes(built)]
     moved = np.concatenate([np.zeros_like(path.moved[:1]), path.moved])
     shown = [i for i in range(len(path.states)) if not start < i <= stop or moved[i].any()]
     ids = token_ids(built, path.states[shown])
@@ -89,7 +70,7 @@ def moments_view(built: Built, path: Path) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def bumps_view(built: Built, x: FloatArray, shown: Path, relaxed: Relaxed | None) -> list[dict[str, Any]]:
+def bumps_view(built: Built, x: FloatArray, shown: Path, network: FloatNetwork | None) -> list[dict[str, Any]]:
     """Per token: the bump that should fire, the one that does, and the bump's curve around the id."""
     expected, got = expected_bumps(built, x), fired_bumps(built, shown)
     ids = token_ids(built, shown.states[built.bumps_start])
@@ -102,8 +83,8 @@ def bumps_view(built: Built, x: FloatArray, shown: Path, relaxed: Relaxed | None
         if drawn is not None:
             at = float(built.bump_ids[drawn])
             offsets = np.linspace(-1.5, 1.5, 121)
-            curve = list(zip(offsets.tolist(), bump_shape(built, relaxed, drawn, at + offsets).tolist(), strict=True))
-            share = float(bump_shape(built, relaxed, drawn, np.array([id_]))[0])
+            curve = list(zip(offsets.tolist(), bump_shape(built, network, drawn, at + offsets).tolist(), strict=True))
+            share = float(bump_shape(built, network, drawn, np.array([id_]))[0])
         out.append(
             {
                 "id": id_, "at": None if drawn is None else float(built.bump_ids[drawn]), "curve": curve, "share": share,
@@ -130,20 +111,14 @@ def fired_bumps(built: Built, path: Path) -> list[int | None]:
     return [int(np.argmax(column)) if column.any() else None for column in bumps.T]
 
 
-def bump_shape(built: Built, relaxed: Relaxed | None, index: int, ids: FloatArray) -> FloatArray:
-    """What a value layer adds for these ids, as a share of its step."""
-    place, run = built.bumps
-    relu = relaxed.network.runs[place] if relaxed is not None and isinstance(relaxed.network, Network) else None
-    if not isinstance(relu, ReluRun):
-        at = ids - built.bump_ids[index]
-        return np.where((at >= float(run.phi.low)) & (at < float(run.phi.high)), 1.0, 0.0)
-    row = int(np.argmax(np.abs(relu.W_2[index, :, 0])))
-    weights = relu.W_2[index, row]
-
-    def height(t: FloatArray) -> FloatArray:
-        return np.asarray(np.maximum(t[:, None] + relu.b_1[index], 0.0) @ weights)
-
-    return height(ids) / height(built.bump_ids[index : index + 1])
+def bump_shape(built: Built, network: FloatNetwork | None, index: int, ids: FloatArray) -> FloatArray:
+    """What a value layer adds for these ids, as a share of its step: that of a network, or of the modified one."""
+    at = built.bump_ids[index]
+    if network is None:
+        phi = built.bumps[1].phi
+        return np.where((ids - at >= float(phi.low)) & (ids - at < float(phi.high)), 1.0, 0.0)
+    to_column = np.eye(1, built.compiled.grid.token_dim)  # the id of a column is u.x with u_1 = 1
+    return added_share(network, at * to_column[0], ids[:, None] * to_column)
 
 
 def collisions(built: Built, cells: IntArray, path: Path) -> list[tuple[int, int]]:
@@ -165,16 +140,21 @@ Note = tuple[str, str, tuple[float, float] | None]
 @lru_cache(maxsize=8)
 def layer_notes(built: Built) -> tuple[Note, ...]:
     """Stage, sentence and window of every layer of the modified network."""
-    return tuple(note for i, run in enumerate(built.in_cells.runs) for note in _run_notes(built, i, run))
+    sentences = zip_longest(built.naming.attention_in_words(), built.naming.windows)
+    notes: list[Note] = []
+    for i, run in enumerate(built.in_cells.runs):
+        if isinstance(run, FeedForward):
+            notes += _feed_forward_notes(built, run, is_bumps=i == built.bumps[0])
+        else:
+            notes += [(run.stage, text, _around(window)) for text, window in islice(sentences, len(run))]
+    return tuple(notes)
 
 
-def _run_notes(built: Built, index: int, run: FeedForward | Attention) -> Iterator[Note]:
-    grid = built.compiled.grid
+def _feed_forward_notes(built: Built, run: FeedForward, is_bumps: bool) -> Iterator[Note]:
+    grid, renamings = built.compiled.grid, built.naming.renamings
     cells, d = grid.cells_per_axis, grid.token_dim
     for i in range(len(run)):
-        if isinstance(run, Attention):
-            yield run.stage, *_attention_note(built, run, i)
-        elif run.stage == RESCALE:
+        if run.stage == RESCALE:
             yield run.stage, f"Count in cells: multiply {_row(run, i, d)} by {cells}.", None
         elif run.stage == QUANTISE and len(run) == 1:
             yield run.stage, f"Is {_row(run, i, d)} outside the box? Then send it far below 0.", None
@@ -182,36 +162,22 @@ def _run_notes(built: Built, index: int, run: FeedForward | Attention) -> Iterat
             low = -float(run.b_1[np.array([i])][0])
             text = f"Cell {low:g}: {_row(run, i, d)} between {low:g} and {low + 1:g} becomes {low:g}."
             yield run.stage, text, (low, low + 1) if d == 1 else None
-        elif run.stage == "recode" and isinstance(built.naming, TokenCodes):
-            token, name = _renaming(built.naming, i)
+        elif run.stage == RECODE:
+            token, name = renamings[i]
             text = f"Token id {token:,} is renamed {name:,}: all sums of {grid.seq_len} such names differ."
-            yield run.stage, text, (token - 0.5, token + 0.5)
-        elif index == built.bumps[0]:
+            yield run.stage, text, _around(token)
+        elif is_bumps:
             id_ = float(built.bump_ids[i])
-            yield run.stage, f"Value bump at id {id_:,.0f}: replace the id by its output.", (id_ - 0.5, id_ + 0.5)
+            yield run.stage, f"Value bump at id {id_:,.0f}: replace the id by its output.", _around(id_)
         elif run.stage == VALUES:
             yield run.stage, "Ids that belong to no context are sent to 0.", None
         else:
             yield run.stage, "Scale the output back.", None
 
 
-def _renaming(naming: TokenCodes, i: int) -> tuple[int, int]:
-    """Which id the i-th recoding layer reads, and what it writes: the layers go downwards."""
-    ids, codes = naming.ids.ravel(), naming.codes.ravel()
-    at = np.argsort(-ids)[i]
-    return int(ids[at]), -int(codes[at])
-
-
-def _attention_note(built: Built, run: Attention, i: int) -> tuple[str, tuple[float, float] | None]:
-    if isinstance(built.naming, TokenCodes):
-        text = f"One uniform attention layer: add {built.naming.gain:,} times the sum of all names to every token."
-        return text, None
-    bias = [float(b) for b in run.b_Q[i]]
-    if len(run) == 1:
-        return f"Last shift: add {built.naming.final_gain:,} times the largest id to every token.", None
-    low, high = -bias[0], -bias[1]
-    text = f"Selective shift at id {(low + high) / 2:g}: there add {built.naming.gain} x (largest id - smallest id)."
-    return text, (low, high)
+def _around(id_: float | None) -> tuple[float, float] | None:
+    """The window in which a layer takes a number for this id."""
+    return None if id_ is None else (id_ - 0.5, id_ + 0.5)
 
 
 def _row(run: FeedForward, i: int, token_dim: int) -> str:
@@ -230,9 +196,3 @@ def _input_text(built: Built) -> str:
     if built.in_cells.positions is None:
         return "The input tokens."
     return "The input tokens, each moved to an interval of its own by its position."
-
-
-def context_range(built: Built) -> tuple[float, float]:
-    """[id_low, id_high): where the ids of contexts lie."""
-    naming: context.Sweep | TokenCodes = built.naming
-    return float(naming.id_low), float(naming.id_high)

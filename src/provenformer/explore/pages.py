@@ -15,12 +15,13 @@ from provenformer.constructions.lemmas import is_permutation_equivariant
 from provenformer.constructions.paper import quantize
 from provenformer.explore.building import Workshop, columns_of, relaxed
 from provenformer.explore.settings import Fields, Knobs, Settings, choice, number, read_tokens, whole
-from provenformer.explore.views import along, heat_map, measured_distance, run
+from provenformer.explore.views import along, heat_map, measured
 from provenformer.functions import targets
 from provenformer.functions.distance import distance
 from provenformer.functions.grid import Grid
+from provenformer.look.slices import moved
 from provenformer.networks.base import FloatNetwork
-from provenformer.networks.thin import Network
+from provenformer.networks.stages import CLIP
 
 THREE = 3  # tokens on the pages that show some
 EQUIVARIANT = "softmax-mean"
@@ -36,7 +37,7 @@ def theorem_2(workshop: Workshop, fields: Fields) -> dict[str, Any]:
     cells = whole(fields, "cells", 2, MOST_CELLS)
     x = read_tokens(fields, 1, THREE, positional=False)
     built = workshop.get(Settings(EQUIVARIANT, cells_per_axis=cells, construction="sum"))
-    c, batch = built.compiled, along(x, 0)
+    c, batch = built.compiled, along(built, x, 0)
     return {
         "target": columns_of(c.target(x)),
         "output": columns_of(c.network(x)),
@@ -46,7 +47,7 @@ def theorem_2(workshop: Workshop, fields: Fields) -> dict[str, Any]:
             "output": c.piecewise(batch)[:, 0, 0].tolist(),
         },
         "bound": c.certificate.bound,
-        "measured": measured_distance(built),
+        "measured": measured(built),
         "blocks": c.network.blocks,
         "equivariant": bool(is_permutation_equivariant(c.network, x[None])),
     }
@@ -104,10 +105,11 @@ def repeats(workshop: Workshop, fields: Fields) -> dict[str, Any]:
     out: dict[str, Any] = {"constructions": {}}
     constructions = ("paper", "sum")
     for construction in constructions:
-        c = workshop.get(Settings(EQUIVARIANT, cells_per_axis=cells, construction=construction)).compiled
+        built = workshop.get(Settings(EQUIVARIANT, cells_per_axis=cells, construction=construction))
+        c = built.compiled
         out["constructions"][construction] = {
             "output": columns_of(c.modified(x)),
-            "heat": heat_map(c.piecewise, x),
+            "heat": heat_map(built, x),
             "bound": c.certificate.bound,
             "lost": str(c.plan.lost_share),
             "lost_share": float(c.plan.lost_share),
@@ -131,23 +133,24 @@ def infinite(workshop: Workshop, fields: Fields) -> dict[str, Any]:
     center, width = strip(paper.compiled.certificate.ramp, sharpness)
     x1 = center + width * np.linspace(-1.0, 1.0, STRIP_POINTS)
     x2 = 10.0 ** np.linspace(*FAR_RANGE, FAR_POINTS)
-    plane = np.stack(np.broadcast_arrays(x1[None, :], x2[:, None]), axis=-1).reshape(-1, 1, 2)
-    line = np.stack(np.broadcast_arrays(x1, 10.0**far), axis=-1)[:, None, :]
+    tokens, anywhere = [(0, 0), (0, 1)], np.zeros((1, 2))
+    plane = moved(anywhere, tokens, [x1, x2[:, None]])
+    line = moved(anywhere, tokens, [x1, np.array(10.0**far)])
 
-    def largest(g: Any, x: FloatArray) -> FloatArray:
-        return np.asarray(np.abs(run(g, x)).max(axis=(1, 2)))
+    def largest(output: FloatArray) -> FloatArray:
+        return np.asarray(np.abs(output).max(axis=(-2, -1)))
 
-    on_line = largest(network, line)
+    on_line = largest(network(line))
     return {
         "x1": x1.tolist(),
         "center": center,
         "x2": x2.tolist(),
         "far": 10.0**far,
-        "paper_plane": largest(network, plane).reshape(FAR_POINTS, STRIP_POINTS).tolist(),
-        "sum_largest": float(largest(ours.compiled.network, plane).max()),
+        "paper_plane": largest(network(plane)).tolist(),
+        "sum_largest": float(largest(ours.compiled.network(plane)).max()),
         "paper": on_line.tolist(),
-        "sum": largest(ours.compiled.network, line).tolist(),
-        "raw": float(largest(without_clip(network), line).max()),
+        "sum": largest(ours.compiled.network(line)).tolist(),
+        "raw": float(largest(before_clip(network, line)).max()),
         "strip_width": float((on_line > 0).mean() * 2 * width),
         "per_unit": float(np.trapezoid(on_line**2, x1)),
     }
@@ -167,8 +170,6 @@ def strip(ramp: float, sharpness: float) -> tuple[float, float]:
     return undecided * (1 + beyond), abs(undecided) * beyond
 
 
-def without_clip(network: FloatNetwork) -> FloatNetwork:
-    """The network without its last layers, which bound the output."""
-    if not isinstance(network, Network):
-        return network
-    return replace(network, runs=tuple(layers for layers in network.runs if layers.stage != "clip"))
+def before_clip(network: FloatNetwork, x: FloatArray) -> FloatArray:
+    """The state on sequences (batch, d, n) before the last layers, which bound the output."""
+    return [state.values for state in network.states(x) if state.stage != CLIP][-1]

@@ -22,6 +22,7 @@ from provenformer.functions.targets import Target
 
 LAYER_LIMIT = 600  # layers of a network that is built: one token move must follow all of them within 100 ms
 UNIT_LIMIT = 1_200  # hidden units of a wide network: two per step, and its steps are followed one at a time
+LIMITS = {"layers": LAYER_LIMIT, "hidden units": UNIT_LIMIT}  # of what a plan counts (`Plan.size`)
 DRAWN_DIM = 2  # a token is drawn on a line or in a square
 DRAWN_LEN = 6
 PLAN_LIMITS = {"token_dim": (1, 16), "seq_len": (2, 64), "cells": (2, 4096)}  # a plan costs nothing, but must print
@@ -60,6 +61,9 @@ class FieldError(ProvenformerError):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
         self.field = field
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, str(self))
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,15 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.certificates.certificate import TERM_MEANINGS
 from provenformer.compiler.compile import plan_for
+from provenformer.constructions import registry
 from provenformer.constructions.plan import Plan
-from provenformer.constructions.sum.layers import TokenCodes
 from provenformer.explore import following
 from provenformer.explore.building import Built, Relaxed, columns_of, relaxed, require_drawable, require_small
 from provenformer.explore.settings import PLAN_LIMITS, Knobs, Settings
 from provenformer.functions import targets
-from provenformer.functions.distance import distance
-from provenformer.functions.piecewise import PiecewiseConstant
+from provenformer.look.measured import measured_distance
+from provenformer.look.slices import between, moved
 from provenformer.look.summary import count, number
-from provenformer.networks.base import FloatNetwork
-from provenformer.networks.thin import Network, evaluate
 
 SLICE_POINTS = 97
 START = [[0.13, 0.87, 0.47, 0.29, 0.68, 0.94], [0.57, 0.22, 0.81, 0.07, 0.38, 0.66]]  # as many rows and tokens as drawn
@@ -70,13 +68,14 @@ def cells_for(settings: Settings) -> int:
     if settings.tolerance is None:
         raise ProvenformerError("Give cells per axis or a tolerance.")
     target, p, n = settings.function(), settings.norm_order, settings.seq_len
+    loses_cubes = registry.get(settings.construction).contexts(positional=not target.equivariant) == "sets"
     x = target.sample(512)
     f = target(x)
 
     def off(cells: int) -> float:
         centers = (np.minimum(np.floor(x * cells), cells - 1) + 0.5) / cells
         step = target(centers)
-        if settings.construction == "paper" and target.equivariant:
+        if loses_cubes:
             same = [(centers[..., j] == centers[..., k]).all(axis=1) for j in range(n) for k in range(j)]
             step[np.any(same, axis=0)] = 0.0
         return float((np.abs(f - step) ** p).sum(axis=(1, 2)).mean() ** (1 / p))
@@ -92,8 +91,7 @@ def cells_for(settings: Settings) -> int:
 
 def network_view(built: Built) -> dict[str, Any]:
     """A network as compiled: sizes, certificate, context ids."""
-    c = built.compiled
-    low, high = following.context_range(built)
+    c, ids = built.compiled, built.naming
     return {
         "plan": {**_sizes(c.plan), "predicted": False},
         "built": {"blocks": count(c.network.blocks), "parameters": count(c.network.parameters)},
@@ -101,9 +99,11 @@ def network_view(built: Built) -> dict[str, Any]:
         "seq_len": c.grid.seq_len,
         "cells": c.grid.cells_per_axis,
         "construction": c.construction,
+        "has_channels": built.how.has_channels,
+        "renames_tokens": len(ids.renamings) > 0,
         "positional": not c.target.equivariant,
         "certificate": certificate_view(built),
-        "context_ids": {"low": low, "high": high, "all": sorted(built.bump_ids.tolist())},
+        "context_ids": {"low": float(ids.id_low), "high": float(ids.id_high), "all": sorted(built.bump_ids.tolist())},
         "knobs": _knobs(relaxed(built, Knobs())),
     }  # fmt: skip
 
@@ -123,18 +123,15 @@ def certificate_view(built: Built) -> dict[str, Any]:
             {"name": name, "value": value, "part": parts[name], "text": number(value), "meaning": TERM_MEANINGS[name]}
             for name, value in certificate.terms.items()
         ],
-        "measured": measured_distance(built),
+        "measured": measured(built),
     }
 
 
 @lru_cache(maxsize=64)
-def measured_distance(built: Built) -> float:
+def measured(built: Built) -> float | None:
     """d_p between f and the network's values on cubes (the network itself differs from them on ramps only)."""
-    c = built.compiled
-    return distance(
-        c.target, c.piecewise, token_dim=c.grid.token_dim, seq_len=c.grid.seq_len, norm_order=c.norm_order,
-        samples=1 << 11,
-    ).value  # fmt: skip
+    found = measured_distance(built.subject, built.compiled.piecewise, samples=1 << 11, in_strata=False)
+    return None if found is None else found.value
 
 
 def start_tokens(settings: Settings) -> FloatArray:
@@ -146,19 +143,19 @@ def look_view(built: Built, x: FloatArray, soft: bool, knobs: Knobs, token: int)
     """Everything about one input x (d, n): cells, layers, bumps, output, error, and a slice through one token."""
     c = built.compiled
     chosen = relaxed(built, knobs) if soft else None
-    # A wide network has three or four blocks; its steps are shown one at a time in the modified network.
-    soft_layers = chosen.network if chosen is not None and isinstance(chosen.network, Network) else None
-    shown = following.follow(built, x, soft_layers)
+    # A network with channels has three or four blocks; its steps are shown one at a time in the modified network.
+    followed = chosen.network if chosen is not None and not built.how.has_channels else None
+    shown = following.follow(built, x, followed)
     cells = c.piecewise.cells(x[None])[0]
     f, modified = c.target(x), c.piecewise(x)  # what the modified network computes, exactly (Proposition 4)
-    output = run(chosen.network, x[None])[0] if chosen is not None and soft_layers is None else shown.states[-1]
+    output = shown.states[-1] if chosen is None or followed is not None else chosen.network(x)
     return {
         "cells": cells.T.tolist(),
         "inside": ((cells >= 0) & (cells < c.grid.cells_per_axis)).all(axis=0).tolist(),
         "names": _names(built, cells),
         "moments": following.moments_view(built, shown),
         "layers": len(shown.moved),
-        "bumps": following.bumps_view(built, x, shown, chosen),
+        "bumps": following.bumps_view(built, x, shown, followed),
         "collisions": following.collisions(built, cells, shown),
         "target": columns_of(f),
         "modified": columns_of(modified),
@@ -168,11 +165,6 @@ def look_view(built: Built, x: FloatArray, soft: bool, knobs: Knobs, token: int)
         "knobs": None if chosen is None else _knobs(chosen),
         "slice": slice_view(built, x, chosen, token),
     }
-
-
-def run(network: FloatNetwork, x: FloatArray) -> FloatArray:
-    """g(x) for a small batch, without loading the compiled engine."""
-    return evaluate(network, x) if isinstance(network, Network) else network(x)
 
 
 def _knobs(chosen: Relaxed) -> dict[str, Any]:
@@ -186,19 +178,14 @@ def _names(built: Built, cells: Any) -> list[dict[str, Any]]:
     for j, column in enumerate(cells.T):
         inside = bool(((column >= 0) & (column < grid.cells_per_axis)).all())
         id_ = int(np.array(grid.id_vector) @ column) if inside else None
-        code = None
-        if id_ is not None and isinstance(built.naming, TokenCodes):
-            table = built.naming.codes
-            code = int(table[j % len(table)][id_])
-        out.append({"id": id_, "code": code})
+        out.append({"id": id_, "code": None if id_ is None else built.naming.code(id_, j)})
     return out
 
 
 def slice_view(built: Built, x: FloatArray, chosen: Relaxed | None, token: int) -> dict[str, Any]:
     """One token's first number moves through the box, everything else stays: its output beside the target's."""
-    batch = along(x, token)
-    modified = built.compiled.piecewise(batch)
-    output = modified if chosen is None else run(chosen.network, batch)
+    batch = along(built, x, token)
+    output = built.compiled.piecewise(batch) if chosen is None else chosen.network(batch)
     return {
         "token": token,
         "at": batch[:, 0, token].tolist(),
@@ -207,19 +194,14 @@ def slice_view(built: Built, x: FloatArray, chosen: Relaxed | None, token: int) 
     }
 
 
-def along(x: FloatArray, token: int, points: int = SLICE_POINTS) -> FloatArray:
-    """Copies of x in which one token's first number runs through [0, 1)."""
-    batch = np.broadcast_to(x, (points, *x.shape)).copy()
-    batch[:, 0, token] = (np.arange(points) + 0.5) / points
-    return batch
+def along(built: Built, x: FloatArray, token: int) -> FloatArray:
+    """Copies of x in which one token's first number runs through the box."""
+    return moved(x, [(0, token)], [between(built.subject, 0, SLICE_POINTS)])
 
 
-def heat_map(piecewise: PiecewiseConstant, x: FloatArray) -> list[list[float]]:
+def heat_map(built: Built, x: FloatArray) -> list[list[float]]:
     """The first token's output on the cubes of (token 1, token 2), the others as in x; d = 1."""
-    cells = piecewise.grid.cells_per_axis
-    centers = (np.arange(cells) + 0.5) / cells
-    batch = np.broadcast_to(x, (cells, cells, *x.shape)).copy()
-    batch[:, :, 0, 0] = centers[None, :]
-    batch[:, :, 0, 1] = centers[:, None]
-    values: list[list[float]] = piecewise(batch)[:, :, 0, 0].tolist()
+    centers = between(built.subject, 0, built.compiled.grid.cells_per_axis)
+    batch = moved(x, [(0, 0), (0, 1)], [centers, centers[:, None]])
+    values: list[list[float]] = built.compiled.piecewise(batch)[..., 0, 0].tolist()
     return values

@@ -21,6 +21,7 @@ from provenformer.base.arrays import FloatArray, require_sequences
 from provenformer.base.errors import ProvenformerError, TargetError
 
 Function = Callable[[Any], Any]
+SIZE_LIMIT = 1 << 16  # numbers per token, tokens per sequence
 MANY = 1 << 13  # sequences in the largest batch on which a function is tried,
 PAIRS = 1 << 22  # or fewer: so many pairs of numbers of a sequence in all, since functions compare tokens
 
@@ -46,17 +47,31 @@ class Target:
                 raise ProvenformerError(f"{name}={value!r} is not a whole number; give an integer >= {least}.")
             if value < least:
                 raise ProvenformerError(f"{name}={value!r} is below the limit {least}; give an integer >= {least}.")
-            object.__setattr__(self, name, int(value))  # numpy integers are no JSON, and overflow in exact counts
+            if value > SIZE_LIMIT:
+                raise ProvenformerError(
+                    f"{name}={str(value)[:40]} is above the limit {SIZE_LIMIT:,}; use smaller sizes."
+                )
+            object.__setattr__(self, name, int(value))  # numpy's integers overflow in exact counts
+        if not callable(self.fn):
+            raise ProvenformerError(
+                f"fn={self.fn!r:.60} is not a function; give one from arrays (..., d, n) to arrays."
+            )
+        for name, expected in (("equivariant", bool | np.bool_), ("vanishes_outside", bool | np.bool_), ("name", str)):
+            value = getattr(self, name)
+            if not isinstance(value, expected):
+                raise ProvenformerError(
+                    f"{name}={value!r:.60} is a {type(value).__name__}; give {'text' if expected is str else 'True or False'}."
+                )
         shown = " ".join(repr(self.support).split())
         try:
             low, high = (np.broadcast_to(np.asarray(v, dtype=np.float64), (self.token_dim,)) for v in self.support)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ProvenformerError(
                 f"support={shown} is not a box; give (low, high), each a number or one per row of a token."
             ) from error
         if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high)) and np.all(low < high)):
             raise ProvenformerError(f"support={shown} is not a finite box with low < high; give (low, high).")
-        if self.lipschitz is not None and not (np.isfinite(self.lipschitz) and self.lipschitz >= 0):
+        if self.lipschitz is not None and not _is_constant(self.lipschitz):
             raise ProvenformerError(f"lipschitz={self.lipschitz} is not a finite number >= 0; leave it out if unknown.")
         if self.lipschitz is not None:
             object.__setattr__(self, "lipschitz", float(self.lipschitz))
@@ -145,6 +160,26 @@ class Target:
                 f"and column order {order}; declare it with equivariant=False (Theorem 3)."
             )
 
+    def require_vanishing(self, samples: int = 64, seed: int = 5) -> None:
+        """Raise, with the counter-example, if the target is declared to vanish outside its support and does not on its border."""
+        if not self.vanishes_outside:
+            return
+        rng = np.random.default_rng(seed)
+        x = self.sample(samples, seed)
+        scale = 1e-9 * max(1.0, float(np.abs(self(x)).max()))
+        which, row, column = (
+            np.arange(samples),
+            rng.integers(self.token_dim, size=samples),
+            rng.integers(self.seq_len, size=samples),
+        )
+        x[which, row, column] = np.where(rng.random(samples) < 0.5, self.low[row], self.high[row])
+        wrong = np.abs(self(x)).max(axis=(-2, -1)) > scale
+        if wrong.any():
+            raise ProvenformerError(
+                f"target '{self.name}' is declared to vanish outside its support, but is not 0 on its border, at "
+                f"X={np.round(x[int(np.argmax(wrong))], 4).tolist()}; leave vanishes_outside out."
+            )
+
     def lipschitz_counterexample(self, norm_order: float, samples: int = 512, seed: int = 0) -> tuple[Any, Any] | None:
         """A pair X, Y that breaks the claimed Lipschitz constant in the entry-wise p-norm, or None."""
         if self.lipschitz is None:
@@ -159,6 +194,14 @@ class Target:
         rise = np.linalg.norm((self(y) - self(x)).reshape(samples, -1), norm_order, axis=1)
         wrong = rise > self.lipschitz * run * (1 + 1e-6) + 1e-12
         return (x[int(np.argmax(wrong))], y[int(np.argmax(wrong))]) if wrong.any() else None
+
+
+def _is_constant(value: Any) -> bool:
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    try:
+        return real and bool(np.isfinite(float(value))) and value >= 0
+    except OverflowError:  # a whole number beyond float64
+        return False
 
 
 # The built-in targets. They use only functions that can also be evaluated on intervals, and act row by row.

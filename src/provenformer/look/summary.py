@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from provenformer.certificates.certificate import Certificate
+from provenformer.certificates.claim import Claim
 from provenformer.constructions.plan import Plan
 from provenformer.networks.modified import Step
 
@@ -41,11 +42,11 @@ def plan_table(plan: Plan) -> Table:
     return table
 
 
-def certificate_text(certificate: Certificate) -> str:
-    """The bound, what it rests on, and its terms."""
-    claim = f"d_{certificate.norm_order:g} <= {certificate.bound:.5g} over the {certificate.domain}"
+def certificate_text(certificate: Certificate, claim: Claim | None = None) -> str:
+    """The bound with its terms; with the claim, in full: of which function, where, and what it rests on."""
+    head = str(claim) if claim else f"certificate: {certificate.short}\n  {certificate.basis}"
     terms = "".join(f"\n  {name:<10}  {number(value)}" for name, value in certificate.terms.items())
-    return f"certificate ({certificate.kind}): {claim}{terms}\n  {certificate.basis}"
+    return f"{head}{terms}"
 
 
 def trace_table(steps: Sequence[Step]) -> Table:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+ID, CODE, CODE_SUM, OUTPUT = "id", "code", "sum of codes", "output"  # names of channels (`FloatNetwork.channels`)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class State(HoldsArrays):
     """A batch after a number of layers of a network."""
@@ -93,6 +96,18 @@ class FloatNetwork(ABC):
     def ids(self, values: FloatArray, direction: FloatArray) -> FloatArray:
         """The ids (batch, n) of the columns of states (batch, rows, n); `direction` is u, the id of a column x is u.x."""
 
+    def layer_states(self, x: FloatArray) -> Iterator[State]:
+        """As `states`, but as often as the network can say: a network of many small layers after every one of them."""
+        return self.states(x, every_attention_layer=True)
+
+    def channels(self, stage: str) -> dict[str, slice]:  # noqa: ARG002
+        """The rows of the state that a stage writes, by name; empty where all rows are one column."""
+        return {}
+
+    def value_layer(self, column: FloatArray) -> FloatNetwork:  # noqa: ARG002
+        """A network whose value stage is only the layer that answers to a column (rows,) of the state before that stage."""
+        return self
+
     @abstractmethod
     def tensors(self) -> dict[str, FloatArray]:
         """The weights by name, as they are saved; positions are saved beside them."""
@@ -100,6 +115,11 @@ class FloatNetwork(ABC):
     @abstractmethod
     def layout(self) -> dict[str, Any]:
         """What one has to know to read those tensors again, as JSON."""
+
+    @classmethod
+    def positions_shape(cls, layout: dict[str, Any]) -> tuple[int, int]:
+        """What `positions` are, for a layout with token_dim and seq_len: one per entry of the input."""
+        return layout["token_dim"], layout["seq_len"]
 
     @classmethod
     @abstractmethod

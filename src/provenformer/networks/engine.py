@@ -31,7 +31,9 @@ def evaluate(network: Network, x: FloatArray) -> FloatArray:
 def feed_forward(run: ReluRun, tokens: FloatArray) -> FloatArray:
     """A run of feed-forward layers on tokens (d, count)."""
     out = tokens.copy()
-    direction = run.W_1[0, 0] if len(run) else np.zeros(len(tokens))
+    if not len(run):
+        return out
+    direction = run.W_1[0, 0]
     shared = bool(run.W_1.strides[0] == 0 or len(run) == 1) and bool((np.abs(run.W_1[0]) == np.abs(direction)).all())
     weights = (run.W_1[:1] if run.W_1.strides[0] == 0 else run.W_1, run.b_1, run.W_2, run.b_2)
     if run.W_1.shape[1] != 4:

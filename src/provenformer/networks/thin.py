@@ -22,7 +22,7 @@ from provenformer.base.arrays import FloatArray, HoldsArrays, require_sequences
 from provenformer.base.errors import ProvenformerError
 from provenformer.networks.base import FloatNetwork, State
 from provenformer.networks.stack import LayerStack
-from provenformer.networks.stages import INPUT
+from provenformer.networks.stages import INPUT, VALUES
 
 SMALL_JOB = 1 << 20  # layers times numbers: below this the reference is as fast as loading the compiled engine
 
@@ -136,6 +136,23 @@ class Network(LayerStack, FloatNetwork):
                 values = Network(self.token_dim, self.seq_len, part)(values)
                 done += sum(map(len, part))
                 yield State(stage, done, values)
+
+    def layer_states(self, x: FloatArray) -> Iterator[State]:
+        """After every layer."""
+        x = require_sequences(x, self.token_dim, self.seq_len)
+        values = x if self.positions is None else x + self.positions
+        yield State(INPUT, 0, values)
+        layers = [single(run, i) for run in self.runs for i in range(len(run))]
+        for done, layer in enumerate(layers, start=1):
+            values = evaluate(Network(self.token_dim, self.seq_len, (layer,)), values)
+            yield State(layer.stage, done, values)
+
+    def value_layer(self, column: FloatArray) -> Network:
+        """The first layer of the downward sweep that has a unit on."""
+        sweep = max((run for run in self.runs if isinstance(run, ReluRun) and run.stage == VALUES), key=len)
+        read = float(sweep.W_1[0, 0] @ column)
+        answering = single(sweep, int(np.argmax(read + sweep.b_1.max(axis=1) > 0)))
+        return Network(self.token_dim, self.seq_len, (answering,))
 
     def continued(self, stage: str, values: FloatArray) -> FloatArray:
         """The rest of the network from the first run of a stage on."""

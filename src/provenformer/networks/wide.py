@@ -13,8 +13,8 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray, HoldsArrays, require_sequences
 from provenformer.base.errors import ProvenformerError
-from provenformer.networks.base import FloatNetwork, State
-from provenformer.networks.stages import INPUT
+from provenformer.networks.base import CODE, CODE_SUM, ID, OUTPUT, FloatNetwork, State
+from provenformer.networks.stages import CONTEXT, INPUT, QUANTISE, RECODE, VALUES
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,6 +122,16 @@ class WideNetwork(FloatNetwork):
     def ids(self, values: FloatArray, direction: FloatArray) -> FloatArray:  # noqa: ARG002
         """The channel that holds them."""
         return values[:, self.id_channel]
+
+    def channels(self, stage: str) -> dict[str, slice]:
+        """Ids, codes, their sum and the output; of one row each, but for the output."""
+        d = self.token_dim
+        rows = {ID: slice(d, d + 1), CODE: slice(d + 1, d + 2), CODE_SUM: slice(d + 2, d + 3), OUTPUT: slice(-d, None)}
+        codes_at_once = RECODE not in self.stages
+        written = {
+            QUANTISE: [ID, CODE] if codes_at_once else [ID], RECODE: [CODE], CONTEXT: [CODE_SUM, ID], VALUES: [OUTPUT],
+        }  # fmt: skip
+        return {name: rows[name] for name in written.get(stage, [])}
 
     def tensors(self) -> dict[str, FloatArray]:
         """Every weight of every block."""

@@ -2,8 +2,8 @@
 
     report("net", "report.html", figures="figures", formats=("svg", "pdf"))
 
-subject.py says what is looked at; states, surfaces, context_ids, bumps and sizes compute arrays; figures and figures_ids
-draw them; pictures adds words; page makes the page. Needs the extra `provenformer[report]`.
+What is looked at and the arrays to draw come from look/; figures and figures_ids draw them; pictures adds words; page makes
+the page. Needs the extra `provenformer[report]`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from typing import Literal, get_args
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
+from provenformer.base.extras import extra
+from provenformer.look.subject import Subject
+from provenformer.report.files import write_together
+from provenformer.report.findings import find
 
 Format = Literal["svg", "png", "pdf"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-REMEDY = "install the extra: pip install 'provenformer[report]'"
 
 
 def known_formats(names: Sequence[str]) -> list[Format]:
@@ -40,18 +43,10 @@ def report(
 
     `sequence` (d, n) is the one to follow through the network. Everything is drawn before anything is written.
     """
-    try:
+    with extra("report", "a report"):
         from provenformer.report.page import page
         from provenformer.report.pictures import pictures
         from provenformer.report.render import figure_file
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("provenformer"):
-            raise
-        raise ProvenformerError(f"a report needs {error.name}, which is not installed; {REMEDY}") from None
-    from provenformer.report.files import write_together
-    from provenformer.report.findings import find
-    from provenformer.report.subject import Subject
-
     found = find(Subject.load(folder), sequence)
     drawn = pictures(found)
     files = {Path(output): page(found, drawn, str(folder)).encode()}

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from provenformer.base.arrays import FloatArray
+from provenformer.look.slices import Curve, Entry, Quantised, Surface
 from provenformer.report.style import (
     BLUE,
     FAINT,
@@ -23,7 +24,6 @@ from provenformer.report.style import (
     short,
     styled,
 )
-from provenformer.report.surfaces import Curve, Entry, Quantised, Surface
 
 TERM_COLORS = {"piecewise": BLUE, "lost cubes": ORANGE, "ramps": GREEN, "softmax": PURPLE, "rounding": RED}
 MOST_EDGES = 40  # cells per axis; lines closer than that would hide the picture

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from provenformer.report.bumps import Bumps
-from provenformer.report.context_ids import OUTSIDE, REPEATED, VALID, IdTable, Leaps, Moment
+from provenformer.look.bumps import Bumps
+from provenformer.look.context_ids import OUTSIDE, REPEATED, VALID, IdTable, Leaps, Moment
 from provenformer.report.style import (
     BLUE,
     FAINT,

@@ -9,11 +9,12 @@ import numpy as np
 from provenformer.base.arrays import FloatArray, require_sequences
 from provenformer.base.errors import ProvenformerError
 from provenformer.functions.distance import Distance
-from provenformer.report.bumps import Bumps, bumps
-from provenformer.report.context_ids import IdTable, Leaps, Moment, id_table, leaps, path
-from provenformer.report.sizes import Variant, variants
-from provenformer.report.subject import Subject
-from provenformer.report.surfaces import Curve, Quantised, Surface, curve, measured_distance, quantised, surface
+from provenformer.look.bumps import Bumps, bumps
+from provenformer.look.context_ids import IdTable, Leaps, Moment, id_table, leaps, path
+from provenformer.look.measured import measured_distance
+from provenformer.look.sizes import StageSizes, Variant, stage_sizes, variants
+from provenformer.look.slices import Curve, Quantised, Surface, curve, quantised, surface
+from provenformer.look.subject import Subject
 
 NUMBERS_SHOWN = 2000  # output numbers of a data set that are drawn
 
@@ -29,10 +30,11 @@ class Findings:
     wanted: FloatArray | None  # (d, n): the target's, where it is known
     contributions: dict[str, float]
     measured: Distance | None
+    stages: StageSizes
     variants: list[Variant]
     ids: IdTable
     bumps: Bumps | None  # None where no context has a value: fewer grid tokens than places (paper)
-    leaps: Leaps | None  # paper's construction
+    leaps: Leaps | None  # where attention layers visit ids one by one
     quantised: Quantised | None  # networks on a grid, as the next two
     curve: Curve | None
     surface: Surface | None
@@ -53,10 +55,11 @@ def find(subject: Subject, sequence: FloatArray | None = None) -> Findings:
         wanted=_wanted(subject, followed, given=sequence is not None),
         contributions=subject.certificate.contributions(),
         measured=measured_distance(subject),
+        stages=stage_sizes(subject),
         variants=variants(subject),
         ids=ids,
         bumps=bumps(subject) if ids.valid.any() else None,
-        leaps=leaps(subject, followed) if subject.construction == "paper" else None,
+        leaps=leaps(subject, followed),
         quantised=quantised(subject) if on_grid else None,
         curve=curve(subject) if on_grid else None,
         surface=surface(subject) if on_grid else None,

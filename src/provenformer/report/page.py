@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from provenformer.base.version import __version__
 from provenformer.certificates.certificate import TERM_MEANINGS
 from provenformer.constructions.plan import Plan
 from provenformer.functions import targets
+from provenformer.look.context_ids import OUTSIDE, REPEATED, VALID
+from provenformer.look.subject import Subject
 from provenformer.look.summary import count
-from provenformer.networks.wide import WideNetwork
-from provenformer.report.context_ids import OUTSIDE, REPEATED, VALID
 from provenformer.report.figures import sequence_name
 from provenformer.report.findings import Findings
 from provenformer.report.pictures import Picture
 from provenformer.report.render import inline_svg
-from provenformer.report.subject import Subject
 
 Row = tuple[str, Any]  # what, and its value: text, or Markup with the exact number
 THEOREMS = {True: "3 (positions are known)", False: "2 (permutation equivariant)"}
-CONSTRUCTION_WORDS = {
-    "sum": "sum: one uniform attention layer adds up codes of tokens",
-    "paper": "paper: a sweep of selective shifts, as in the proof",
-    "wide": "wide: the sum construction as a few ordinary blocks",
-}
-ID_WORDS = {
-    "sum": "Every token gets a code, one uniform attention layer adds up the codes of all tokens, and the new id names token "
-    "and context. Value layers answer to ids in [id_low, id_high) only.",
-    "paper": "Selective shifts move one token after the other, until the id of each names token and context. Value layers "
-    "answer to ids in [id_low, id_high) only.",
-    "wide": "Every token gets a code, one uniform attention layer adds them up, and the id becomes the rank of that sum, "
-    "times the number of tokens, plus the token: as small as ids can be.",
-}
 OTHERS_WORDS = {
     REPEATED: "A sequence with a repeated token ends elsewhere and gets the output 0.",
     OUTSIDE: "So does a sequence with a token outside the box.",
@@ -61,8 +47,8 @@ def page(found: Findings, drawn: dict[str, Picture], folder: str) -> str:
         terms=_terms(found),
         certificate=subject.certificate,
         sizes=_sizes(subject),
-        stage_rows=[(stage, number(size)) for stage, size in subject.network.stages.items()],
-        stage_unit="hidden units" if isinstance(subject.network, WideNetwork) else "layers",
+        stage_rows=[(stage, number(size)) for stage, size in found.stages.stages.items()],
+        stage_unit=found.stages.unit,
         missing=subject.missing,
         on_grid=subject.grid is not None,
         id_words=_id_words(found),
@@ -76,7 +62,7 @@ def page(found: Findings, drawn: dict[str, Picture], folder: str) -> str:
         figures={name: _figure(picture) for name, picture in drawn.items()},
         number=number,
         folder=folder,
-        version=version("provenformer"),
+        version=__version__,
     )
 
 
@@ -130,7 +116,10 @@ def _asked(subject: Subject) -> list[Row]:
         rows.append(("norm order, p", number(float(certificate.norm_order))))
         if "tolerance" in certificate.details:  # not when the grid was asked for
             rows.append(("tolerance", number(float(certificate.details["tolerance"]))))
-    rows += [("theorem", THEOREMS[subject.positional]), ("construction", CONSTRUCTION_WORDS[subject.construction])]
+    rows += [
+        ("theorem", THEOREMS[subject.positional]),
+        ("construction", f"{subject.construction}: {subject.how.in_words}"),
+    ]
     if grid is not None:
         rows.append(("cells per axis, N", number(grid.cells_per_axis)))
     return rows
@@ -171,14 +160,14 @@ def _id_words(found: Findings) -> str:
     others = [words for kind, words in OTHERS_WORDS.items() if kind in found.ids.kinds]
     if others == [OTHERS_WORDS[OUTSIDE]]:
         others = ["A sequence with a token outside the box ends above them and gets the output 0."]
-    return " ".join([ID_WORDS[found.subject.construction], *others])
+    return " ".join([found.subject.how.ids_in_words, *others])
 
 
 def _shape_words(found: Findings) -> str:
     """What to see in the table of other shapes."""
     rows = found.variants
     words = "More hidden units mean fewer blocks"
-    if found.subject.construction == "paper":
+    if found.subject.loses_cubes:
         words += "; the other constructions also keep the cubes that the paper's loses"
     elif any(row.bound is not None and not row.shown for row in rows):
         words += "; what wider layers cost is rounding, the only term of the bound that changes"

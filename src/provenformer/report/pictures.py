@@ -8,15 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
+from provenformer.constructions.relax import TINY_WIDTH
+from provenformer.look.context_ids import OUTSIDE, REPEATED
+from provenformer.look.slices import Surface
 from provenformer.look.summary import count
-from provenformer.networks.wide import WideNetwork
+from provenformer.networks.stages import VALUES
 from provenformer.report import figures, figures_ids
-from provenformer.report.context_ids import OUTSIDE, REPEATED
 from provenformer.report.figures import MOST_EDGES, entry_name, sequence_name
 from provenformer.report.figures_ids import MOST_TOKENS
 from provenformer.report.findings import Findings
 from provenformer.report.style import short
-from provenformer.report.surfaces import Surface
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,13 @@ def _certificate(found: Findings) -> Picture | None:
 
 
 def _stages(found: Findings) -> Picture:
-    network = found.subject.network
-    unit = "hidden units" if isinstance(network, WideNetwork) else "layers"
-    listed = ", ".join(f"{stage} {count:,}" for stage, count in network.stages.items())
+    unit, stages = found.stages.unit, found.stages.stages
+    listed = ", ".join(f"{stage} {count:,}" for stage, count in stages.items())
     return Picture(
         "stages", "Sizes per stage", f"Bars of {unit} per stage: {listed}.",
-        f"{network.stages['values'] / sum(network.stages.values()):.0%} of the {unit} hold values, since every token of "
+        f"{stages[VALUES] / sum(stages.values()):.0%} of the {unit} hold values, since every token of "
         "every context has its own; the scale is logarithmic.",
-        lambda: figures.stage_bars(network.stages, unit),
+        lambda: figures.stage_bars(stages, unit),
     )  # fmt: skip
 
 
@@ -192,8 +192,8 @@ def _bumps(found: Findings) -> Picture | None:
     data = found.bumps
     if data is None:
         return None
-    wide = isinstance(found.subject.network, WideNetwork)
-    merged = not wide and found.subject.network.hidden_dim > 4
+    wide = found.subject.how.has_channels
+    merged = not wide and found.subject.network.hidden_dim > TINY_WIDTH
     shape = (
         "One staircase has a flat step at every id"
         if wide
@@ -226,9 +226,8 @@ def _others(found: Findings, moving: int) -> str:
 
 
 def _lost_note(found: Findings) -> str:
-    plan = found.subject.plan
-    lost = plan is not None and plan.lost_share > 0
-    return " It is 0 where two tokens share a cell: the paper's construction loses those cubes." if lost else ""
+    lost = " It is 0 where two tokens share a cell: the paper's construction loses those cubes."
+    return lost if found.subject.loses_cubes else ""
 
 
 def _coarse_note(found: Findings, data: Surface) -> str:

@@ -76,7 +76,9 @@ def try_forgery(seed: tuple[int, ...]) -> Verdict:
 
 def _altered_claim(rng: Rng, c: pf.Compiled, changes: list[str]) -> dict[str, Any]:
     """Mostly a loosened bound, so that the altered weights are judged; sometimes a lie in one field."""
-    claim: dict[str, Any] = {"bound": c.certificate.bound * float(rng.choice([1, 2, 10, LOOSENED]))}
+    loosened = float(rng.choice([1, 2, 10, LOOSENED]))
+    terms = {name: value * loosened for name, value in c.certificate.terms.items()}
+    claim: dict[str, Any] = {"bound": c.certificate.bound * loosened, "terms": terms}
     if rng.random() < 0.3:
         ramp = c.certificate.ramp
         lies: dict[str, Any] = {
@@ -111,7 +113,9 @@ def _untrue(f: pf.Target, network: FloatNetwork, claim: pf.Certificate, c: pf.Co
 def altered(rng: Rng, network: FloatNetwork, c: pf.Compiled) -> tuple[FloatNetwork, str]:
     """One change of a network, and what it was."""
     if isinstance(network, WideNetwork):
-        change = rng.choice(np.array([_wide_weight, _wide_weight, _wide_unit, _wide_order, _wide_channel, _position]))
+        change: Change = rng.choice(
+            np.array([_wide_weight, _wide_weight, _wide_unit, _wide_order, _wide_channel, _position])
+        )
         return change(rng, network, c)
     if isinstance(network, Network):
         options: list[Change] = [_weight, _weight, _weight, _layers, _runs, _layer, _unit, _scaled, _position]

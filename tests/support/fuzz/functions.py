@@ -113,7 +113,7 @@ def try_case(case: Case, seed: int = 0) -> Outcome:
 
 def _repeats(f: pf.Target, c: pf.Compiled) -> int:
     """At least 16 points a cube where that is affordable."""
-    cubes = c.grid.cells_per_axis ** (f.token_dim * f.seq_len)
+    cubes: int = c.grid.cells_per_axis ** (f.token_dim * f.seq_len)
     return max(2, min(16, int(2e9 / (cubes * c.network.layers * f.token_dim * f.seq_len)), (1 << 16) // cubes))
 
 

@@ -1,5 +1,6 @@
 """Prepared data, memory-mapped: examples by number, and the masked batch of any step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,27 +54,26 @@ class MaskedBatches:
     """The batch of every step, as the model takes it: a function of (seed, step) and of nothing else."""
 
     examples: Examples
-    masking: Masking
     seed: int
     batch_size: int
 
-    def part(self, step: int, places: range) -> Batch:
+    def part(self, step: int, places: range, masking: Masking) -> Batch:
         """The rows at these places of the step's batch: a process or a micro-batch takes its own."""
         numbers = rows_of_step(self.seed, step, self.batch_size, len(self.examples))[places.start : places.stop]
-        return self._masked(self.examples.rows(numbers), uniform_draws(self.seed, step, places, self._shape))
+        return self._masked(numbers, uniform_draws(self.seed, step, places, self._shape), masking)
 
-    def in_order(self, numbers: range) -> Batch:
+    def in_order(self, numbers: Sequence[int], masking: Masking) -> Batch:
         """Examples by number with masks that depend on the seed alone: what evaluation compares models on."""
-        rows = self.examples.rows(np.arange(numbers.start, numbers.stop))
-        return self._masked(rows, uniform_draws(self.seed, 0, numbers, self._shape))
+        return self._masked(np.array(numbers), uniform_draws(self.seed, 0, numbers, self._shape), masking)
 
     @property
     def _shape(self) -> tuple[int, int]:
         return DRAWS, self.examples.seq_len
 
-    def _masked(self, rows: NDArray[np.int64], draws: NDArray[np.float64]) -> Batch:
+    def _masked(self, numbers: NDArray[np.int64], draws: NDArray[np.float64], masking: Masking) -> Batch:
+        rows = self.examples.rows(numbers)
         foreign, first, length = rows[:, :HEADER].T
-        ids, labels = self.masking.apply(rows[:, HEADER:], draws)
+        ids, labels = masking.apply(rows[:, HEADER:], draws)
         positions = np.arange(self.examples.seq_len)
         real = positions < length[:, None]
         arrays: dict[str, NDArray[Any]] = {
@@ -84,6 +84,12 @@ class MaskedBatches:
             "next_sentence_label": foreign,
         }
         return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+
+
+def evenly_spaced(total: int, count: int) -> list[int]:
+    """`count` of the numbers below `total`, from all parts of the data alike; all of them for 0, or if there are fewer."""
+    count = min(count, total) or total
+    return [place * total // count for place in range(count)]
 
 
 def _open_shard(folder: Path, shard: dict[str, Any]) -> NDArray[Any]:

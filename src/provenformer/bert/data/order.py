@@ -1,5 +1,6 @@
 """The order of examples: a function of (seed, step) alone, so that a resumed run sees what it would have seen."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -22,7 +23,7 @@ def _permutation(seed: int, epoch: int, examples: int) -> NDArray[np.int64]:
     return np.random.default_rng([seed, epoch]).permutation(examples)
 
 
-def uniform_draws(seed: int, step: int, places: range, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def uniform_draws(seed: int, step: int, places: Sequence[int], shape: tuple[int, ...]) -> NDArray[np.float64]:
     """(places, *shape) uniform numbers; those of a place in the batch do not depend on who computes them."""
     draws = np.empty((len(places), *shape))
     for row, place in zip(draws, places, strict=True):

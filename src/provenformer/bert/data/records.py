@@ -15,7 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import HfApi
+
 from provenformer.base.errors import ProvenformerError
+from provenformer.base.extras import extra
 from provenformer.bert.data.documents import read_json_lines
 
 PREFIX = "hf:"
@@ -132,17 +135,12 @@ class Records:
 
 @cache
 def _commit(name: str, revision: str | None) -> str:
-    from huggingface_hub import HfApi
-
     return str(HfApi().dataset_info(name, revision=revision).sha)
 
 
 def _datasets(name: str) -> Any:
-    try:
+    with extra("hub", name):
         import datasets
-    except ImportError:
-        remedy = "install it with `pip install 'provenformer[hub]'`"
-        raise ProvenformerError(f"{name} needs the package datasets; {remedy}") from None
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # it logs what it then raises
     return datasets
 

@@ -26,6 +26,12 @@ class Paper:
     name = "paper"
     has_temperature = True
     has_channels = False
+    drops_outside = True
+    in_words = "a sweep of selective shifts, as in the proof"
+    ids_in_words = (
+        "Selective shifts move one token after the other, until the id of each names token and context. Value layers "
+        "answer to ids in [id_low, id_high) only."
+    )
 
     def contexts(self, positional: bool) -> ContextKind:
         return "sequences" if positional else "sets"

@@ -83,6 +83,23 @@ class Sweep:
         start = -marker(self.grid) * self.grid.cells_per_axis * sum(self.grid.id_vector)
         return int(start * (1 + 2 * self.gain) ** self.grid.seq_len * (1 + self.final_gain) + start)
 
+    @cached_property
+    def windows(self) -> tuple[int, ...]:
+        """The ids that the sweep visits, in its order."""
+        tokens = range(self.grid.column_count)
+        return tuple(sorted({start + i for start in self.column_offsets for i in tokens}))
+
+    renamings = ()
+
+    def code(self, token: int, column: int) -> None:
+        """Tokens keep their ids."""
+
+    def attention_in_words(self) -> list[str]:
+        """A sentence for every selective shift, and one for the last layer."""
+        what = f"there add {self.gain} x (largest id - smallest id)."
+        last = f"Last shift: add {self.final_gain:,} times the largest id to every token."
+        return [*(f"Selective shift at id {window:g}: {what}" for window in self.windows), last]
+
     @property
     def id_bits(self) -> int:
         """Bits of the largest id that carries a value."""
@@ -107,8 +124,7 @@ class Sweep:
 
     def layers(self, unit_width: Fraction) -> list[Attention]:
         """The sweep (two heads) and the final shift (one head, the second switched off by W_O = 0)."""
-        k, d = self.grid.column_count, self.grid.token_dim
-        windows = sorted({start + i for start in self.column_offsets for i in range(k)})
+        d, windows = self.grid.token_dim, self.windows
         u = [list(self.grid.id_vector)] * 2
         e1 = unit(0, d)
         half = unit_width / 2

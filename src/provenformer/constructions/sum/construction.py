@@ -26,6 +26,12 @@ class Sum:
     name = "sum"
     has_temperature = False
     has_channels = False
+    drops_outside = True
+    in_words = "one uniform attention layer adds up codes of tokens"
+    ids_in_words = (
+        "Every token gets a code, one uniform attention layer adds up the codes of all tokens, and the new id names token "
+        "and context. Value layers answer to ids in [id_low, id_high) only."
+    )
 
     def contexts(self, positional: bool) -> ContextKind:
         return "sequences" if positional else "multisets"
@@ -70,18 +76,19 @@ def sum_network(piecewise: PiecewiseConstant) -> Blueprint:
     """The sum construction over multisets or, with positions, over sequences."""
     grid, target = piecewise.grid, piecewise.target
     codes = layers.token_codes(grid, positional=not target.equivariant)
+    below = layers.far_below(grid, codes, target)
     # One layer per different token of a context: equal tokens have equal ids.
     q, first = np.unique(codes.context_ids(piecewise.contexts).ravel(), return_index=True)
     bumps, scale = layers.value_layers(codes, q, piecewise.values.reshape(-1, grid.token_dim)[first])
     runs: list[Run] = [
-        *layers.quantizer(grid, codes, *target.support),
+        *layers.quantizer(grid, codes, below, *target.support),
         layers.recoder(grid.id_vector, codes),
         layers.sum_attention(grid.id_vector, codes),
         *layers.drop_outside(codes, grid.token_dim),
         *bumps,
     ]
     # The uniform mean: n + 4 rounded operations on numbers whose absolute values sum to the id; two more for the skip.
-    budget = Budget(codes.id_high, scale, (grid.seq_len + 8) * ROUND, 0.0, codes.far_below)
+    budget = Budget(codes.id_high, scale, (grid.seq_len + 8) * ROUND, 0.0, below)
     return Blueprint(with_positions(target, runs), budget)
 
 

@@ -26,6 +26,7 @@ from provenformer.constructions.paper import values
 from provenformer.constructions.paper.quantize import bumps, rescale, unit
 from provenformer.constructions.sum.codes import bn_codes
 from provenformer.functions.grid import Grid
+from provenformer.functions.targets import Target
 from provenformer.networks.modified import ZERO, Attention, FeedForward, ThreePiece
 from provenformer.networks.stages import CONTEXT, QUANTISE, RECODE, VALUES
 
@@ -70,6 +71,22 @@ class TokenCodes:
         reach = self.largest_sum + self.seq_len * (int(self.ids.max()) + int(self.codes.max()) + 1)
         return int(1 << (8 * reach).bit_length())
 
+    windows = ()  # one layer serves all ids
+
+    @property
+    def renamings(self) -> list[tuple[int, int]]:
+        """Id and new name of every token, downwards as the recoding layers go (`recoder`)."""
+        ids, codes = self.ids.ravel(), self.codes.ravel()
+        return [(int(ids[i]), -int(codes[i])) for i in np.argsort(-ids)]
+
+    def code(self, token: int, column: int) -> int:
+        """The code c of a grid token in a column."""
+        return int(self.codes[column % len(self.codes)][token])
+
+    def attention_in_words(self) -> list[str]:
+        """The one attention layer."""
+        return [f"One uniform attention layer: add {self.gain:,} times the sum of all names to every token."]
+
     def context_ids(self, contexts: Array) -> Array:
         """The ids -c + gain * S of contexts (count, n) of token indices."""
         dtype = integer_dtype(4 * self.id_high)
@@ -95,16 +112,32 @@ def token_codes(grid: Grid, positional: bool) -> TokenCodes:
     return TokenCodes(ids, columns, codes, max(2, largest // n + 1), n)  # sums differ by multiples of n
 
 
-def quantizer(grid: Grid, codes: TokenCodes, low: tuple[float, ...], high: tuple[float, ...]) -> list[FeedForward]:
-    """Per row: to cells, coordinates outside far below 0, one bump per cell downwards."""
+def far_below(grid: Grid, codes: TokenCodes, target: Target) -> int:
+    """Where a coordinate outside is sent. Left of the box `rescale` has slope 1: a ramp is N / width times as long there.
+
+    A claim over the whole space counts ramps of a cell all around the box, so for one the height makes up for that slope.
+    """
+    if not (target.vanishes_outside and target.equivariant):
+        return codes.far_below
+    steepest = max(grid.cells_per_axis / (Fraction(b) - Fraction(a)) for a, b in zip(*target.support, strict=True))
+    stretch = 1
+    while stretch < steepest:
+        stretch *= 2
+    return codes.far_below * stretch
+
+
+def quantizer(
+    grid: Grid, codes: TokenCodes, below: int, low: tuple[float, ...], high: tuple[float, ...]
+) -> list[FeedForward]:
+    """Per row: to cells, coordinates outside to `below` cells below 0, one bump per cell downwards."""
     d = grid.token_dim
     runs = rescale(low, high, length=grid.cells_per_axis)
     cells = grid.cells_per_axis * len(codes.codes)  # with positions the columns lie one after the other
     for row in range(d):
         e = ExactArray.of([unit(row, d)])
         # Above the box the slope -2 turns x into -x: far below 0 however large x is, in float64 too.
-        above = (Fraction(-2), Fraction(cells - codes.far_below))
-        outside = ThreePiece(Fraction(0), Fraction(cells), ((Fraction(0), Fraction(-codes.far_below)), ZERO, above))
+        above = (Fraction(-2), Fraction(cells - below))
+        outside = ThreePiece(Fraction(0), Fraction(cells), ((Fraction(0), Fraction(-below)), ZERO, above))
         runs.append(FeedForward(QUANTISE, e, ExactArray.of([0]), e, outside))
         runs.append(bumps(d, row, cells, Fraction(1)))
     return runs

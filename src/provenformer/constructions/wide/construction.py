@@ -21,6 +21,12 @@ class Wide(Sum):
 
     name = "wide"
     has_channels = True
+    drops_outside = False
+    in_words = "the sum construction as a few ordinary blocks"
+    ids_in_words = (
+        "Every token gets a code, one uniform attention layer adds them up, and the id becomes the rank of that sum, "
+        "times the number of tokens, plus the token: as small as ids can be."
+    )
 
     def plan(self, grid: Grid, positional: bool) -> Plan:
         """Two units per step: at inner cell edges, between tokens (d > 1), between sums, between (context, token) pairs."""

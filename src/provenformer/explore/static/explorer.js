@@ -24,7 +24,7 @@ export function explorer(start) {
     drawTokens();
     look();
   });
-  const wide = () => model.network.construction === "wide";
+  const wide = () => model.network.has_channels;
   const soft = () => document.querySelector("input[name=mode]:checked").value === "softmax";
 
   const send = latest(async ({ settings, input }) => ({ settings, look: await ask("/api/look", { ...settings, ...input }) }),
@@ -58,7 +58,7 @@ export function explorer(start) {
   }
 
   function showNames() {
-    const coded = model.network.construction !== "paper";
+    const coded = model.network.renames_tokens;
     const heads = ["token", "value", "cell", "id of the cell", ...(coded ? ["name"] : [])];
     table("names", heads, model.tokens.map((token, j) => {
       const { id, code } = model.look.names[j];
@@ -81,13 +81,13 @@ export function explorer(start) {
   function showMode() {
     const on = soft();
     find("knobs").hidden = !on;
-    const { construction, built } = model.network;
-    const attention = construction === "paper" ? "attention looks only at the largest score" : "attention is uniform";
+    const { built, knobs } = model.network;
+    const attention = knobs.temperature === null ? "attention is uniform" : "attention looks only at the largest score";
     find("mode-text").textContent = on
       ? "The real network: softmax and ReLU in float64. The certificate fixes how sharp they must be. Turn the knobs to see what breaks."
         + (wide() ? ` It has ${built.blocks} blocks, each of which does many of the steps below at once; the steps shown are those of the hardmax network.` : "")
       : `The network of the proof: ${attention}, activations may jump. Evaluated exactly.`;
-    const { temperature, ramp } = model.network.knobs;
+    const { temperature, ramp } = knobs;
     find("k-temperature").disabled = temperature === null;
     find("k-temperature").value = model.knobs.temperature ?? temperature ?? 0;
     find("k-ramp").value = model.knobs.ramp ?? ramp;

@@ -1,0 +1,121 @@
+"""The folder of a training run.
+
+.lock            locked while a process trains here; the file itself stays
+run.json         settings, data and provenance; a resume with other settings or data is refused
+checkpoints/     training state, the last two
+metrics.jsonl    the curves
+model/           the trained model as transformers saves it, with vocab.txt
+result.json      the last evaluation, with all of run.json; its presence means finished
+"""
+
+import fcntl
+import json
+from io import BufferedRandom
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from provenformer.base.errors import ProvenformerError
+from provenformer.base.files import atomic_path, clear_errors, write_json
+from provenformer.bert.data.vocabulary import Vocabulary
+from provenformer.bert.runtime.processes import Processes
+from provenformer.bert.runtime.provenance import provenance
+from provenformer.bert.runtime.saved_models import save_vocabulary
+from provenformer.bert.runtime.sharding import whole_weights
+from provenformer.bert.settings import read_json
+
+
+class RunFolder:
+    """Claimed for one set of settings and data, and while open for one group of processes."""
+
+    def __init__(self, path: Path, asked: dict[str, Any], processes: Processes) -> None:
+        self.path = path
+        self._processes = processes
+        self._asked = json.loads(json.dumps(asked))  # as run.json gives it back
+        self._lock: BufferedRandom | None = None
+
+    def __enter__(self) -> Self:
+        self._take_lock()
+        try:
+            self._claim()
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._release()
+
+    def _take_lock(self) -> None:
+        """By the first process, for all of them; the system drops it when that process ends, however it ends."""
+        refused: ProvenformerError | None = None
+        if self._processes.first:
+            try:
+                self._lock = _locked(self.path)
+            except ProvenformerError as error:
+                refused = error
+        # The others learn of it here: they must not wait for a process that has given up.
+        if self._processes.sum(torch.tensor(int(refused is not None))):
+            raise refused or ProvenformerError(f"the first process cannot train in {self.path}; see its message")
+
+    def _release(self) -> None:
+        if self._lock:
+            self._lock.close()
+
+    def _claim(self) -> None:
+        plan = self.path / "run.json"
+        if plan.exists() and (earlier := read_json(plan)["asked"]) != self._asked:
+            name, before, now = _difference(earlier, self._asked)
+            found = f"{name} = {before!r}, not {now!r}"
+            raise ProvenformerError(f"{self.path} holds a run with {found}; choose another --output or remove it")
+        self._processes.wait()  # everyone has looked before the first one writes
+        if self._processes.first:
+            count = self._processes.count
+            write_json(plan, {"asked": self._asked, "processes": count, "provenance": provenance()})
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What a finished run found."""
+        path = self.path / "result.json"
+        return read_json(path) if path.exists() else None
+
+    def finish(self, model: Any, vocabulary: Vocabulary, metrics: dict[str, float]) -> dict[str, Any]:
+        """Save the model and then, as the sign that all is there, the result, which is returned to every process."""
+        first = self._processes.first
+        # A model in one piece is left to transformers.
+        state = whole_weights(model, keep=first) if self._processes.sharded else None
+        if first and not (self.path / "model").exists():
+            with atomic_path(self.path / "model") as temporary:
+                model.save_pretrained(temporary, state_dict=state)
+                save_vocabulary(vocabulary, temporary)
+        if first:
+            write_json(self.path / "result.json", {"metrics": metrics, **read_json(self.path / "run.json")})
+        self._processes.wait()
+        return self.result or {}
+
+
+def _locked(folder: Path) -> BufferedRandom:
+    """The folder's lock file, locked until it is closed."""
+    path = folder / ".lock"
+    with clear_errors(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+b")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            if not isinstance(error, BlockingIOError):
+                raise
+            remedy = "wait for it or give another --output"
+            raise ProvenformerError(f"another process is training in {folder}; {remedy}") from None
+    return file
+
+
+def _difference(before: Any, now: Any, name: str = "") -> tuple[str, Any, Any]:
+    """The first entry that differs, as `table.key`, with both values; None for one that is missing."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in now | before:
+            if before.get(key) != now.get(key):
+                return _difference(before.get(key), now.get(key), f"{name}.{key}" if name else key)
+    return name, before, now

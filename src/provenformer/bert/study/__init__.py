@@ -1,0 +1,17 @@
+"""Studies: a search for recipes, runs of several models and seeds, their table and figures."""
+
+from provenformer.bert.study.recipes import recipe_table
+from provenformer.bert.study.run import run_study
+from provenformer.bert.study.settings import StudyData, StudySettings
+from provenformer.bert.study.table import Estimate, estimate, summary, table
+
+__all__ = [
+    "Estimate",
+    "StudyData",
+    "StudySettings",
+    "estimate",
+    "recipe_table",
+    "run_study",
+    "summary",
+    "table",
+]

@@ -1,0 +1,81 @@
+"""The figures of a study, from its results alone: Figure 1 with confidence intervals, and the learning curves."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from provenformer.base.extras import extra
+from provenformer.base.files import atomic_path
+from provenformer.bert.study.run import finished
+from provenformer.bert.study.settings import StudySettings
+from provenformer.bert.study.table import Estimate, metrics_of, summary
+
+MISSING = Estimate(math.nan, None)
+
+
+def draw(settings: StudySettings, results: Path, path: Path, only: list[str] | None = None) -> None:
+    """A panel for each metric; for each model its seeds, their mean with its interval, and the paper's number.
+
+    The first model's level is a dashed line. One seed has no interval.
+    """
+    estimates = summary(settings, results, only)
+    models, metrics = list(estimates), metrics_of(estimates)
+    columns = min(3, len(metrics))
+    rows = math.ceil(len(metrics) / columns)
+    figure = _figure(3.2 * columns, 2.8 * rows + 0.4)
+    for place, metric in enumerate(metrics, start=1):
+        axes = figure.add_subplot(rows, columns, place)
+        found = [estimates[model].get(metric, MISSING) for model in models]
+        means = [100 * value.mean for value in found]
+        errors = [math.nan if value.half_width is None else 100 * value.half_width for value in found]
+        seeds = [
+            (at, 100 * r["metrics"].get(metric, math.nan))
+            for at, m in enumerate(models)
+            for r in finished(settings, results, m)
+        ]
+        paper = [settings.paper.get(model, {}).get(metric, math.nan) for model in models]
+        axes.errorbar(range(len(models)), means, yerr=errors, fmt="_", markersize=12, capsize=3, label="mean, 95 %")
+        axes.plot(*zip(*seeds, strict=True), "o", color="C0", markersize=4, alpha=0.7, label="a seed")
+        if not all(math.isnan(number) for number in paper):
+            axes.plot(range(len(models)), paper, "D", markerfacecolor="none", color="C1", label="paper (BERT_BASE)")
+        axes.axhline(means[0], linestyle="--", linewidth=0.8, color="grey")
+        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+        axes.set_xticks(range(len(models)), models, rotation=45, ha="right")
+        axes.set_title(metric.replace("_", " "))
+        axes.set_ylabel("%")
+    handles = {
+        label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
+    figure.suptitle(settings.title)
+    _save(figure, path, settings)
+
+
+def draw_curves(settings: StudySettings, results: Path, path: Path, only: list[str] | None = None) -> None:
+    """[MASK]-only accuracy against tokens seen: one line for each seed, one colour for each model."""
+    figure = _figure(6.4, 4)
+    axes = figure.subplots()
+    for index, model in enumerate(settings.only(only)):
+        for seed, result in enumerate(finished(settings, results, model)):
+            tokens = [point["tokens"] / 1e6 for point in result["curve"]]
+            accuracy = [100 * point["mask_token_accuracy"] for point in result["curve"]]
+            axes.plot(tokens, accuracy, color=f"C{index}", alpha=0.9, label=None if seed else model)
+    axes.set_xlabel("million tokens seen")
+    axes.set_ylabel("held-out accuracy on [MASK], %")
+    axes.legend(frameon=False)
+    axes.set_title(settings.title)
+    _save(figure, path, settings)
+
+
+def _figure(width: float, height: float) -> Any:
+    with extra("report", "a figure"):
+        from matplotlib.figure import Figure
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _save(figure: Any, path: Path, settings: StudySettings) -> None:
+    import matplotlib as mpl
+
+    # The same results give the same file.
+    with mpl.rc_context({"svg.hashsalt": settings.title}), atomic_path(path) as temporary:
+        figure.savefig(temporary, format="svg", metadata={"Date": None})

@@ -1,0 +1,160 @@
+"""A study: the same training for several models and seeds, then a table. Table 1 and Figure 1 are made from one.
+
+First every model finds its recipe (`recipes.py`). Then, for each seed: pre-train, fine-tune, evaluate. What is finished
+is not run again, and what stopped resumes. A result is written when pre-training is done and again after every task.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from provenformer.base.errors import ProvenformerError
+from provenformer.base.files import write_json
+from provenformer.bert.data.examples import Examples
+from provenformer.bert.model.parameters import count_parameters
+from provenformer.bert.runtime.metric_log import read_log
+from provenformer.bert.runtime.processes import Processes, joined
+from provenformer.bert.runtime.provenance import provenance
+from provenformer.bert.settings import build_settings, read_json
+from provenformer.bert.study.recipes import finetuning_search, pretraining_search, try_finetuning, try_recipes
+from provenformer.bert.study.settings import StudyData, StudySettings
+from provenformer.bert.training.finetune import finetune
+from provenformer.bert.training.pretrain import model_config, pretrain
+
+Result = dict[str, Any]
+
+
+def run_study(
+    settings: StudySettings,
+    data: StudyData,
+    runs: Path,
+    results: Path,
+    only: list[str] | None = None,
+    *,
+    finetuned: bool = True,
+    processes: Processes | None = None,
+) -> None:
+    """Run what is missing, of all models or of `only` these, with or without fine-tuning.
+
+    Weights and curves go to `runs`, one JSON file for each model and seed to `results`. A result whose weights are lost
+    is pre-trained again if a task is missing from it: the same settings give the same weights.
+    """
+    tasks = list(settings.finetune) if finetuned else []
+    # All models with one seed first: a table as early as possible.
+    todo = [(model, seed) for seed in settings.seeds for model in settings.only(only)]
+    for model, seed in todo:
+        if result := finished_one(settings, results, model, seed):
+            _check_data(_result_path(results, model, seed), result, data, tasks)
+    for task in tasks:
+        data.files(task)
+    with joined(processes) as processes:
+        for model, seed in todo:
+            found = finished_one(settings, results, model, seed)
+            processes.wait()  # all have read before one writes
+            if found and all(task in found["asked"]["finetune"] for task in tasks):
+                continue
+            if processes.first:
+                print(f"{settings.title}: {model}, seed {seed}")
+            recipe = try_recipes(settings, model, data, runs, results, processes)
+            run = runs / model / f"seed-{seed}"
+            for result in _stages(settings, model, seed, recipe, data, run, results, tasks, processes):
+                if processes.first:
+                    write_json(_result_path(results, model, seed), result)
+                processes.wait()
+
+
+def _stages(
+    settings: StudySettings,
+    model: str,
+    seed: int,
+    recipe: str,
+    data: StudyData,
+    folder: Path,
+    results: Path,
+    tasks: list[str],
+    processes: Processes,
+) -> Iterator[Result]:
+    """The result after pre-training, and after every task."""
+    asked = settings.pretraining(model, seed, recipe)
+    found = pretrain(asked, data.train, data.valid, folder / "pretrain", data.short, processes)
+    log = read_log(folder / "pretrain/metrics.jsonl")
+    examples = Examples(data.train)
+    result: Result = {
+        "model": model,
+        "seed": seed,
+        "recipe": recipe,
+        "parameters": count_parameters(model_config(asked.model, examples.vocabulary, examples.seq_len)),
+        "metrics": dict(found["metrics"]),
+        "tokens": log[-1]["tokens"],
+        "cpu_seconds": {"pretrain": log[-1]["cpu_seconds"]},
+        "curve": [line for line in log if "masked_accuracy" in line],
+        "asked": {"pretrain": asdict(asked), "data": data.fingerprints(data.valid), "finetune": {}},
+        "provenance": provenance(),
+    }
+    yield result
+    for task in tasks:
+        weights = folder / "pretrain/model"
+        chosen = try_finetuning(settings, model, task, weights, data, folder, results, processes)
+        tuning = settings.finetuning(task, seed, chosen)
+        scores = finetune(tuning, weights, *data.tasks[task], folder / task, processes)["metrics"]
+        result["metrics"] |= {f"{task}_{name}": value for name, value in scores.items()}
+        result["cpu_seconds"][task] = read_log(folder / task / "metrics.jsonl")[-1]["cpu_seconds"]
+        result["asked"]["finetune"][task] = {
+            "recipe": chosen,
+            "settings": asdict(tuning),
+            "files": data.files(task),
+        }
+        yield result
+
+
+def finished(settings: StudySettings, results: Path, model: str) -> Iterator[Result]:
+    """The results of a model, in the order of the seeds."""
+    for seed in settings.seeds:
+        if result := finished_one(settings, results, model, seed):
+            yield result
+
+
+def finished_one(settings: StudySettings, results: Path, model: str, seed: int) -> Result | None:
+    """The result of a model and a seed; one of other settings does not belong into the same table.
+
+    A setting that an earlier version did not have counts as its default.
+    """
+    path = _result_path(results, model, seed)
+    if not path.exists():
+        return None
+    result: Result = read_json(path)
+    asked = result["asked"]
+    used = {"pretrain": (result["recipe"], asked["pretrain"])} | {
+        task: (one["recipe"], one["settings"]) for task, one in asked["finetune"].items()
+    }
+    for name, (recipe, recorded) in used.items():
+        other = ProvenformerError(f"{path} is from other settings ({name}); move it away or restore them")
+        pretraining = name == "pretrain"
+        if not pretraining and name not in settings.finetune:
+            raise other
+        search = (
+            pretraining_search(settings, model, results)
+            if pretraining
+            else finetuning_search(settings, model, name, results)
+        )
+        if recipe != search.chosen():
+            found = f"{path} is with the recipe {recipe!r} ({name}), which was not chosen"
+            raise ProvenformerError(f"{found}; move it away to run it anew")
+        now = settings.pretraining(model, seed, recipe) if pretraining else settings.finetuning(name, seed, recipe)
+        if build_settings(type(now), recorded, str(path)) != now:
+            raise other
+    return result
+
+
+def _check_data(path: Path, result: Result, data: StudyData, tasks: list[str]) -> None:
+    asked = result["asked"]
+    same = asked["data"] == data.fingerprints(data.valid) and all(
+        asked["finetune"][task]["files"] == data.files(task) for task in tasks if task in asked["finetune"]
+    )
+    if not same:
+        raise ProvenformerError(f"{path} is from other data; move it away to run it anew")
+
+
+def _result_path(results: Path, model: str, seed: int) -> Path:
+    return results / f"{model}-seed-{seed}.json"

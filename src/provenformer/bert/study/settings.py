@@ -1,0 +1,106 @@
+"""What a study compares, and where its data is."""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from provenformer.base.errors import ProvenformerError
+from provenformer.bert.settings import build_settings
+from provenformer.bert.training.finetune import FinetuneSettings, file_fingerprint
+from provenformer.bert.training.pretrain import PretrainSettings, data_fingerprint
+
+ONLY = "only"  # the name of a recipe where there is no choice
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """What a study compares.
+
+    models        name -> fields of MixerBertConfig that set this model apart; the others are those of `pretrain.model`.
+                  The first is run first
+    recipes       name -> settings that override those of `pretrain`; every model tries all of them, and keeps the best
+    tuning_steps  of such a trial, which is a run in miniature
+    tuned_as      model -> the model whose recipe it takes, instead of trying them
+    finetune      task ("mnli", "squad") -> its settings; a table `recipes` in them as above, each tried in full
+    paper         name -> metric -> the paper's number, shown beside ours
+    """
+
+    title: str
+    models: dict[str, dict[str, Any]]
+    seeds: tuple[int, ...]
+    pretrain: PretrainSettings
+    recipes: dict[str, dict[str, Any]]
+    tuning_steps: int = 0
+    tuned_as: dict[str, str] = field(default_factory=dict)
+    finetune: dict[str, dict[str, Any]] = field(default_factory=dict)
+    paper: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (self.models and self.seeds and self.recipes):
+            raise ProvenformerError("a study needs at least one model, seed and recipe; add them")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ProvenformerError(
+                f"seeds {list(self.seeds)} has one twice, which is no second run; give different ones"
+            )
+        if len(self.recipes) > 1 and self.tuning_steps < 1:
+            raise ProvenformerError(f"{len(self.recipes)} recipes need tuning_steps of at least 1 to choose; set it")
+        named = {"the paper's numbers": [*self.paper], "tuned_as": [*self.tuned_as, *self.tuned_as.values()]}
+        for where, names in named.items():
+            if unknown := sorted(set(names) - self.models.keys()):
+                raise ProvenformerError(f"{where} name {unknown[0]!r}, which is no model here; correct it")
+        for recipe in self.recipes:
+            self.pretraining(next(iter(self.models)), self.seeds[0], recipe)
+        for task in self.finetune:
+            for recipe in self.finetune_recipes(task):
+                self.finetuning(task, self.seeds[0], recipe)
+
+    def finetune_recipes(self, task: str) -> dict[str, dict[str, Any]]:
+        """Name -> settings that override those of the task; one that overrides nothing if there are none."""
+        return self.finetune[task].get("recipes") or {ONLY: {}}
+
+    def finetuning(self, task: str, seed: int, recipe: str) -> FinetuneSettings:
+        """The settings of one fine-tuning run."""
+        common = {name: value for name, value in self.finetune[task].items() if name != "recipes"}
+        content = {**common, **self.finetune_recipes(task)[recipe], "task": task, "seed": seed}
+        return build_settings(FinetuneSettings, content, f"finetune.{task}")
+
+    def pretraining(self, model: str, seed: int, recipe: str) -> PretrainSettings:
+        """The settings of one pre-training run."""
+        overrides = self.recipes[recipe]
+        fields = {**self.pretrain.model, **overrides.get("model", {}), **self.models[model]}
+        content = {**asdict(self.pretrain), **overrides, "model": fields, "seed": seed}
+        return build_settings(PretrainSettings, content, f"recipes.{recipe}")
+
+    def only(self, models: list[str] | None) -> "list[str]":
+        """These models, or all."""
+        if unknown := sorted(set(models or ()) - self.models.keys()):
+            raise ProvenformerError(f"the study has no model {unknown[0]!r}; choose from {', '.join(self.models)}")
+        return models or list(self.models)
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """Where the data is.
+
+    valid   prepared held-out text, which the table is about
+    tuning  other held-out text, on which recipes are chosen
+    short   the training text in shorter sequences, if `short_fraction` asks for it
+    tasks   task -> its train and dev file
+    """
+
+    train: Path
+    valid: Path
+    tuning: Path | None = None
+    short: Path | None = None
+    tasks: dict[str, tuple[Path, Path]] = field(default_factory=dict)
+
+    def fingerprints(self, held_out: Path) -> dict[str, str]:
+        """What pre-training reads."""
+        folders = {"data": self.train, "valid": held_out} | ({"short": self.short} if self.short else {})
+        return {name: data_fingerprint(folder) for name, folder in folders.items()}
+
+    def files(self, task: str) -> list[str]:
+        """What fine-tuning reads."""
+        if task not in self.tasks:
+            raise ProvenformerError(f"the study fine-tunes on {task}; give its files with --{task} TRAIN DEV")
+        return [file_fingerprint(path) for path in self.tasks[task]]

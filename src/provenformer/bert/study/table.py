@@ -1,0 +1,80 @@
+"""The table of a study, from its results alone."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scipy import stats
+
+from provenformer.base.errors import ProvenformerError
+from provenformer.bert.study.run import finished
+from provenformer.bert.study.settings import StudySettings
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds and half the width of its confidence interval, which one seed does not have."""
+
+    mean: float
+    half_width: float | None
+
+    def __str__(self) -> str:
+        spread = "" if self.half_width is None else f" ± {100 * self.half_width:.1f}"
+        return f"{100 * self.mean:.1f}{spread}"
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Mean and Student's interval of one model's seeds.
+
+    Wide with two seeds, but no other model is asked: whether and when a model leaves the context-free plateau differs
+    so much between models that a variance pooled over them would be wrong for most.
+    """
+    seeds = len(values)
+    if seeds == 1:
+        return Estimate(values[0], None)
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1))
+    return Estimate(statistics.mean(values), reach * statistics.stdev(values) / math.sqrt(seeds))
+
+
+def summary(settings: StudySettings, results: Path, models: list[str] | None = None) -> dict[str, dict[str, Estimate]]:
+    """Model -> metric -> estimate, over the seeds that are finished."""
+    found = {}
+    for model in settings.only(models):
+        seeds = [result["metrics"] for result in finished(settings, results, model)]
+        names = [name for name in dict.fromkeys(n for m in seeds for n in m) if not name.endswith("loss")]
+        if seeds:
+            found[model] = {name: estimate([m[name] for m in seeds if name in m]) for name in names}
+    if not found:
+        raise ProvenformerError(f"{results} holds no result of this study; run it without --table-only first")
+    return found
+
+
+def metrics_of(found: dict[str, dict[str, Estimate]]) -> list[str]:
+    """All metrics that a model has."""
+    return list(dict.fromkeys(metric for row in found.values() for metric in row))
+
+
+def table(settings: StudySettings, results: Path, models: list[str] | None = None) -> str:
+    """The study as Markdown: percent, mean ± half a 95 % interval, the paper's numbers in brackets."""
+    found = summary(settings, results, models)
+    metrics = metrics_of(found)
+    head = ["model", "seeds", "recipe", "parameters", "CPU hours", *(metric.replace("_", " ") for metric in metrics)]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for model, row in found.items():
+        several = list(finished(settings, results, model))
+        paper = settings.paper.get(model, {})
+        cells = [f"{row.get(metric, '')}{_bracketed(paper.get(metric))}" for metric in metrics]
+        size = f"{several[0]['parameters']:,}{_bracketed(paper.get('parameters'))}"
+        hours = sum(sum(result["cpu_seconds"].values()) for result in several) / 3600
+        first = [model, str(len(several)), several[0]["recipe"], size, f"{hours:.1f}"]
+        lines.append("| " + " | ".join([*first, *cells]) + " |")
+    return "\n".join([f"# {settings.title}", "", *lines, ""])
+
+
+def _bracketed(number: Any) -> str:
+    return "" if number is None else f" ({number})"

@@ -1,0 +1,1 @@
+"""Training: settings, optimizers, the loop that pre-training and fine-tuning share, and their tasks."""

@@ -1,0 +1,20 @@
+"""Evaluation of a finished run on other data than its own."""
+
+from pathlib import Path
+
+from provenformer.base.errors import ProvenformerError
+from provenformer.bert.runtime.processes import Processes
+from provenformer.bert.settings import build_settings, read_json
+from provenformer.bert.training.finetune import FinetuneSettings, evaluate_finetuned
+from provenformer.bert.training.pretrain import PretrainSettings, evaluate_pretrained
+
+
+def evaluate_run(run: Path, data: Path, processes: Processes | None = None) -> dict[str, float]:
+    """Metrics of the run's model: pre-training on prepared data, fine-tuning on a file of its task."""
+    plan = run / "result.json"
+    if not plan.exists():
+        raise ProvenformerError(f"{run} holds no finished run; run `provenformer bert pretrain` or `finetune` into it")
+    asked = read_json(plan)["asked"]["settings"]
+    if "task" in asked:
+        return evaluate_finetuned(build_settings(FinetuneSettings, asked, str(plan)), run / "model", data, processes)
+    return evaluate_pretrained(run / "model", data, build_settings(PretrainSettings, asked, str(plan)), processes)

@@ -1,0 +1,110 @@
+"""A claim in full: of which function and whose, how the distance is measured, where it holds, and what it rests on."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from provenformer.base.arrays import FloatArray
+from provenformer.bounds.integrals import Kind
+from provenformer.certificates.certificate import BASIS, Certificate, Domain
+from provenformer.functions.targets import Target, is_built_in
+
+YOURS = "the function you gave"
+BUILT_IN = "built in"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is claimed; `str()` says it in words."""
+
+    bound: float
+    norm_order: float | None  # None: the largest entry
+    domain: Domain
+    kind: Kind
+    target: str  # the name of the function, or "stored pairs"
+    whose: str  # who said that this is the function: you, this version's built-in list, the folder
+    digest: str | None  # sha256 of the function's source, or of the pairs
+    token_dim: int
+    seq_len: int
+    support: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    lipschitz: float | None = None
+    pairs: int | None = None
+    notes: tuple[str, ...] = ()  # what else one should know
+
+    def __str__(self) -> str:
+        return "\n".join((f"claim:  {self.sentence}", f"target: {self.about}", f"basis:  {self.basis}", *self.notes))
+
+    @property
+    def sentence(self) -> str:
+        """The inequality, and where it holds."""
+        sizes = f"{self.seq_len} tokens of {self.token_dim} number{'s' if self.token_dim > 1 else ''}"
+        if self.domain == "data":
+            return f"largest error of an entry <= {self.bound:.5g} on the {self.pairs:,} stored pairs only ({sizes})"
+        place = f"the box {_box(self.support)}" if self.domain == "box" else "the whole space"
+        if self.norm_order is None:
+            return f"largest error of an entry <= {self.bound:.5g} over {place} ({sizes})"
+        return f"d_{self.norm_order:g}(f, g) <= {self.bound:.5g} over {place} ({sizes})"
+
+    @property
+    def about(self) -> str:
+        """The function and whose it is."""
+        digest = f"sha256 {self.digest[:12]}" if self.digest else "no source to take a digest of"
+        return f"{self.target} ({self.whose}; {digest})"
+
+    @property
+    def basis(self) -> str:
+        """What the claim rests on, in our own words: those in a folder are anybody's."""
+        if self.domain == "data":
+            return "the network was run on these pairs; nothing is said of any other input."
+        words = f"{self.kind}: {BASIS[self.kind]}"
+        if self.kind == "lipschitz":
+            words += f" The constant is {self.lipschitz:g}."
+        if self.domain == "space":
+            words += f" That f vanishes outside the box {_box(self.support)} is your word, tried on samples."
+        return words
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and strings, the sentences included."""
+        return {**asdict(self), "sentence": self.sentence, "basis": self.basis}
+
+
+def claim_about(
+    certificate: Certificate, target: Target, whose: str, digest: str | None, notes: tuple[str, ...] = ()
+) -> Claim:
+    """The claim of a certificate about a function."""
+    if is_built_in(target):
+        whose = f"{BUILT_IN}, and {whose}" if whose == YOURS else BUILT_IN
+    return Claim(
+        float(certificate.bound), certificate.norm_order, certificate.domain, certificate.kind, target.name, whose, digest,
+        int(target.token_dim), int(target.seq_len), target.support, target.lipschitz, None, notes,
+    )  # fmt: skip
+
+
+def claim_about_pairs(certificate: Certificate, inputs: FloatArray, outputs: FloatArray, whose: str) -> Claim:
+    """The claim of a certificate about a finite data set, (count, d, n) each."""
+    count, d, n = inputs.shape
+    return Claim(
+        float(certificate.bound), None, "data", certificate.kind, "stored pairs", whose, pairs_digest(inputs, outputs), d, n,
+        pairs=count,
+    )  # fmt: skip
+
+
+def pairs_digest(inputs: FloatArray, outputs: FloatArray) -> str:
+    """sha256 of the shape and the numbers of a data set, in order."""
+    digest = hashlib.sha256(repr(inputs.shape).encode())
+    for array in (inputs, outputs):
+        digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+    return digest.hexdigest()
+
+
+def _box(support: tuple[tuple[float, ...], tuple[float, ...]] | None) -> str:
+    low, high = support or ((), ())
+    ends = list(zip(low, high, strict=True))
+    if len(set(ends)) == 1:
+        return f"[{low[0]:g}, {high[0]:g}]"
+    shown = " x ".join(f"[{a:g}, {b:g}]" for a, b in ends[:4])
+    return shown if len(ends) <= 4 else f"{shown} x ... ({len(ends)} rows)"

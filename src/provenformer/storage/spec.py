@@ -1,0 +1,90 @@
+"""How a manifest names its target, and how the target is found again. Nothing that a folder names is imported by itself."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import os
+import sys
+import textwrap
+from functools import partial
+from typing import Any
+
+from provenformer.base.errors import ProvenformerError, TargetError, one_line
+from provenformer.functions import targets
+from provenformer.functions.targets import Target
+
+
+def target_spec(target: Target) -> dict[str, Any]:
+    """How to find a target again: a built-in name, an import path, or nothing but its description."""
+    spec = {
+        "name": one_line(target.name),
+        "token_dim": target.token_dim,
+        "seq_len": target.seq_len,
+        "equivariant": target.equivariant,
+        "lipschitz": target.lipschitz,
+        "support": [list(target.support[0]), list(target.support[1])],
+        "vanishes_outside": target.vanishes_outside,
+    }
+    if digest := source_digest(target):
+        spec["source_sha256"] = digest
+    if targets.is_built_in(target):
+        return {**spec, "source": "built-in"}
+    module, qualname = getattr(target.fn, "__module__", None), getattr(target.fn, "__qualname__", "<")
+    if module and "<" not in qualname and module != "__main__":
+        return {**spec, "source": "import", "import": f"{module}:{qualname}"}
+    return {**spec, "source": "opaque"}
+
+
+def source_digest(target: Target) -> str | None:
+    """sha256 of the function's source as Python finds it, without indentation and empty lines; None without a source.
+
+    It tells one text from another: what the text refers to (globals, other functions) is not part of it.
+    """
+    fn = target.fn
+    if isinstance(fn, partial):  # a built-in on another support: the formula is its first argument
+        fn = fn.args[0] if fn.args else fn.func
+    try:
+        text = textwrap.dedent(inspect.getsource(fn))
+    except (OSError, TypeError, IndentationError, SyntaxError):
+        return None
+    lines = [line.rstrip() for line in text.splitlines()]
+    return hashlib.sha256("\n".join(line for line in lines if line).encode("utf-8", "replace")).hexdigest()
+
+
+def built_in_target(spec: dict[str, Any]) -> Target:
+    """The built-in target that a spec names; raises TargetError for a name that this version does not have."""
+    support = (tuple(spec["support"][0]), tuple(spec["support"][1]))
+    try:
+        return targets.get(spec["name"], spec["token_dim"], spec["seq_len"], support)
+    except ProvenformerError as error:
+        raise TargetError(str(error)) from error
+
+
+def described_target(spec: dict[str, Any], function: Any) -> Target:
+    """A function, with what a spec says of it: sizes, box, equivariance, Lipschitz constant."""
+    support = (tuple(spec["support"][0]), tuple(spec["support"][1]))
+    return Target(
+        function, spec["token_dim"], spec["seq_len"], spec["equivariant"], spec["lipschitz"], support, spec["name"],
+        spec["vanishes_outside"],
+    )  # fmt: skip
+
+
+def import_function(path: str, *, current_folder: bool = False) -> Any:
+    """`my_module:my_function`; never evaluates a string. `current_folder`: also from there, after all installed modules."""
+    module, _, name = path.partition(":")
+    if current_folder and (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:  # the module's own code may raise anything
+        reason = one_line(f"{type(error).__name__}: {error}")[:300]
+        raise TargetError(
+            f"cannot import '{one_line(path)}' ({reason}); give module:function on the Python path."
+        ) from error
+    if not callable(found):
+        raise TargetError(f"'{one_line(path)}' is not a function; give module:function.")
+    return found
