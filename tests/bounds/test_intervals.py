@@ -314,6 +314,16 @@ def test_an_infinite_interval_does_not_become_finite() -> None:
     assert not np.isfinite(z.hi - z.lo).any()
 
 
+def test_the_slope_of_a_root_at_0_is_unbounded_and_nowhere_else() -> None:
+    low, high = np.array([[[0.0, 1e-12, 0.25]]]), np.array([[[1e-6, 1e-6, 1.0]]])
+    slope = slopes_of(np.sqrt, low, high).slope
+    steepest = slope.hi[[0, 1, 2], 0, 0, [0, 1, 2]]
+    assert steepest[0] == np.inf
+    assert 5e5 <= steepest[1] <= 5.1e5
+    assert 1.0 <= steepest[2] <= 1.0 + 1e-12
+    assert 500 - 1e-9 <= slope.lo[0, 0, 0, 0] <= 500
+
+
 def unknown(x: Any) -> Any:
     """Two candidates, of which the second has no finite enclosure: 0 times something that overflows. Its value is 4 - ..."""
     m = np.sum(x, axis=-1, keepdims=True)
