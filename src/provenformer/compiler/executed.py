@@ -22,9 +22,7 @@ from provenformer.functions.grid import IntArray
 from provenformer.functions.piecewise import PiecewiseConstant
 from provenformer.networks.base import FloatNetwork
 
-VISIBLE = (
-    2.0**-24
-)  # of the bound: below that a term's last digits are covered by the room that a certificate leaves verify
+VISIBLE = 2.0**-24  # of a term: smaller changes are covered by the room that a certificate leaves verify
 
 
 def executed(
