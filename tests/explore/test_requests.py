@@ -33,8 +33,8 @@ def client() -> Iterator[TestClient]:
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "", "127.0.0.1:80:80", "127.0.0.1@evil.example", "0.0.0.0",
-     "localhost:999999", "127.0.0.1\x00", "[::1].evil.example", " 127.0.0.1"],
+    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "", "127.0.0.1:80:80", "127.0.0.1@evil.example",
+     "0.0.0.0", "localhost:999999", "127.0.0.1\x00", "[::1].evil.example", " 127.0.0.1"],
 )  # fmt: skip
 def test_other_hosts_are_refused(client: TestClient, host: str) -> None:
     assert client.get("/", headers={"host": host}).status_code in (400, 403)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,8 +112,8 @@ def killed_at(k: int, save: Callable[[], None]) -> bool:
     try:
         for name in CALLS:
             setattr(os, name, counted(getattr(os, name)))
-        files._exchange = counted(files._exchange)  # type: ignore[assignment]
-        folders.save_file = counted(folders.save_file)
+        for module, name in ((files, "_exchange"), (folders, "save_file")):
+            setattr(module, name, counted(getattr(module, name)))
         save()
     finally:
         os._exit(0)
@@ -386,8 +387,10 @@ def test_places_that_cannot_be(place: str, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_sizes_of_numpy_can_be_saved(tmp_path: Path) -> None:
-    f = pf.Target(np.tanh, np.int64(1), np.int32(2), lipschitz=np.float64(1.0), support=(np.float32(0), np.int8(1)))
-    c = pf.compile(f, cells_per_axis=np.int64(3), norm_order=np.float32(2), hidden_dim=np.int64(8))
+    sizes: Any = (np.int64(1), np.int32(2))
+    options: Any = {"cells_per_axis": np.int64(3), "norm_order": np.float32(2), "hidden_dim": np.int64(8)}
+    f = pf.Target(np.tanh, *sizes, lipschitz=np.float64(1.0), support=(np.float32(0), np.int8(1)))
+    c = pf.compile(f, **options)
     c.save(tmp_path / "net")
     assert pf.verify(tmp_path / "net", f)
     assert pf.load(tmp_path / "net").certificate == c.certificate

@@ -270,7 +270,8 @@ def test_one_line_representations_and_no_comparison_of_arrays(tmp_path: Path) ->
     c.save(tmp_path / "net")
     tokens = pf.compile_tokens(lambda t: t[::-1], vocab=["a", "b"], seq_len=2)
     saved = pf.load(tmp_path / "net")
-    for thing in (made, c, tokens, saved, pf.load(tmp_path / "data"), c.certificate, made.certificate):
+    things: tuple[object, ...] = (made, c, tokens, saved, pf.load(tmp_path / "data"), c.certificate, made.certificate)
+    for thing in things:
         assert "\n" not in repr(thing)
         assert len(repr(thing)) < 250
         assert thing != 5
