@@ -248,7 +248,8 @@ def test_false_terms_and_a_false_clip_are_rejected(change: dict, tmp_path: Path)
     forge(tmp_path / "net", certificate=change)
     report = pf.verify(tmp_path / "net")
     assert not report
-    assert "certificate's" in report.reason or "certificate calls" in report.reason
+    assert report.derived is not None  # the bound itself is true
+    assert "certificate" in report.reason
 
 
 @pytest.mark.parametrize("name", ["piecewise", "ramps"])
