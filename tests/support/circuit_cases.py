@@ -45,7 +45,11 @@ def transformer_block(d: int, hidden: int = 4, seed: int = 1) -> Function:
     """Softmax attention, layer norm over features, a tanh layer."""
     rng = np.random.default_rng(seed)
     W_Q, W_K, W_V = (rng.normal(size=(d, d)) / np.sqrt(d) for _ in range(3))
-    W_1, b_1, W_2 = rng.normal(size=(hidden, d)) / np.sqrt(d), rng.normal(size=(hidden, 1)), rng.normal(size=(d, hidden))
+    W_1, b_1, W_2 = (
+        rng.normal(size=(hidden, d)) / np.sqrt(d),
+        rng.normal(size=(hidden, 1)),
+        rng.normal(size=(d, hidden)),
+    )
 
     def block(x: Any) -> Any:
         scores = np.swapaxes(W_Q @ x, -1, -2) @ (W_K @ x) / np.sqrt(d)

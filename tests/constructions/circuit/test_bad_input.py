@@ -34,7 +34,11 @@ def test_a_function_that_traces_differently_than_it_runs() -> None:
 def test_a_table_beyond_max_units_is_not_built() -> None:
     with pytest.raises(TooLarge, match="max_units=50.*a tolerance of about"):
         pf.compile(
-            pf.targets.get("scaled-mean", seq_len=4), tolerance=1e-6, norm_order=np.inf, construction="circuit", max_units=50
+            pf.targets.get("scaled-mean", seq_len=4),
+            tolerance=1e-6,
+            norm_order=np.inf,
+            construction="circuit",
+            max_units=50,
         )
 
 
