@@ -113,7 +113,10 @@ def test_arguments_bind_as_numpy_binds_them(name: str) -> None:
         np.testing.assert_allclose(found.hi, f(point), rtol=1e-12)
 
 
-@pytest.mark.parametrize("function", [*numpy_calls._FUNCTIONS, *numpy_calls._MOVES], ids=lambda f: f.__name__)
+TABLE = sorted([*numpy_calls._FUNCTIONS, *numpy_calls._MOVES], key=lambda f: f.__name__)
+
+
+@pytest.mark.parametrize("function", TABLE, ids=lambda f: f.__name__)
 def test_every_function_of_the_table_has_a_signature_and_only_numpys_names(function: Any) -> None:
     known = inspect.signature(function).parameters
     rule = numpy_calls._FUNCTIONS.get(function)

@@ -271,3 +271,12 @@ def test_a_function_of_chance_or_of_the_batch_is_refused() -> None:
     ):
         with pytest.raises(pf.ProvenformerError, match="two results"):
             pf.compile(pf.Target(fn, 1, 2), cells_per_axis=2)
+
+
+def test_distance_takes_sizes_and_support_from_a_target() -> None:
+    f = pf.targets.get("scaled-mean", token_dim=2, seq_len=2, support=(-1.0, 3.0))
+    given = pf.distance(f, np.zeros_like, token_dim=2, seq_len=2, support=(-1.0, 3.0), samples=1 << 10)
+    assert pf.distance(f, np.zeros_like, samples=1 << 10) == given
+    assert pf.distance(np.zeros_like, f, samples=1 << 10) == given
+    with pytest.raises(pf.ProvenformerError, match="neither function is a Target"):
+        pf.distance(np.zeros_like, np.ones_like)

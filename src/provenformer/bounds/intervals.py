@@ -207,7 +207,7 @@ def _expit(a: Interval) -> Interval:
 
 
 def _erf(a: Interval) -> Interval:
-    from scipy.special import erf  # takes longer to load than everything else
+    from scipy.special import erf  # takes longer to load than everything else  # noqa: PLC0415
 
     return _around(erf(a.lo), erf(a.hi), (-1.0, 1.0))
 
