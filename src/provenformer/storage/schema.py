@@ -13,10 +13,10 @@ from typing import Any
 
 from provenformer.base.errors import BadFolder, one_line
 from provenformer.bounds.integrals import KINDS, NORM_LIMIT
+from provenformer.functions.targets import SIZE_LIMIT
 
 FORMAT = 1
 NETWORK, CERTIFICATE, MANIFEST = "network.safetensors", "certificate.json", "manifest.json"
-SIZE_LIMIT = 1 << 16  # token_dim, seq_len
 COUNT_LIMIT = 10**9  # layers of a run, hidden units of a layer
 CELLS_LIMIT = 10**6
 WORD_LIMIT = 1000  # characters
@@ -122,10 +122,18 @@ RUN: Check = partial(
     record, {"kind": word, "stage": word, "layers": amount}, {"hidden_dim": partial(whole, 1, COUNT_LIMIT)}
 )
 BLOCK: Check = partial(record, {"stage": word, "hidden_dim": partial(whole, 1, COUNT_LIMIT)}, {})
+HEAD: Check = partial(each, amount, 2)  # sizes of queries and of values
+CIRCUIT_BLOCK: Check = partial(record, {"hidden_dim": amount, "heads": partial(each, HEAD, 0)}, {})
+CLAIM: Check = partial(each, amount, 4)  # channel, layers, atom, rows of its matrix
 # How the tensors of each kind of network are laid out, by the entry that says so.
 LAYOUTS: dict[str, dict[str, Check]] = {
     "runs": {"runs": partial(each, RUN, 1)},
     "wide_blocks": {"wide_blocks": partial(each, BLOCK, 1), "model_dim": partial(whole, 1, COUNT_LIMIT)},
+    "circuit_blocks": {
+        "circuit_blocks": partial(each, CIRCUIT_BLOCK, 0),
+        "channels": partial(each, word, 1),
+        "witness": partial(each, CLAIM, 0),
+    },
 }
 
 FUNCTION: dict[str, Check] = {
