@@ -2,6 +2,7 @@
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.version import __version__
+from provenformer.bounds.numpy_calls import logsumexp, softmax
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.verify import Report, verify
 from provenformer.compiler.compile import Compiled, compile
@@ -33,8 +34,10 @@ __all__ = [
     "distance",
     "is_contextual_mapping",
     "load",
+    "logsumexp",
     "memorize",
     "plan",
+    "softmax",
     "targets",
     "verify",
 ]

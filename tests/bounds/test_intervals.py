@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from provenformer.bounds.integrals import best_kind, supports_slopes
 from provenformer.bounds.intervals import Interval
 from provenformer.bounds.slopes import Slope, slopes_of
 
-SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 seeds = st.integers(0, 2**32 - 1)
 Function = Callable[[Any], Any]
 
@@ -55,16 +56,64 @@ SMOOTH: dict[str, Function] = {
     "flip": lambda x: np.flip(x, axis=-1),
     "roll": lambda x: np.roll(x, 1, axis=-1),
     "outer": lambda x: np.sum(x[..., :, None] * x[..., None, :], axis=-1),
-    "array constants": lambda x: x * np.arange(1.0, x.shape[-1] + 1.0) + np.float64(2.0),
-}
-ONLY_VALUES: dict[str, Function] = {
+    "sin": lambda x: np.sin(3.0 * x),
+    "cos": lambda x: np.cos(3.0 * x),
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "log2": lambda x: np.log2(x + 3.0),
+    "log1p": lambda x: np.log1p(0.4 * x),
+    "expit": scipy.special.expit,
+    "erf": scipy.special.erf,
+    "hypot": lambda x: np.hypot(x, 0.5 + x[..., ::-1]),
+    "reciprocal": lambda x: np.reciprocal(3.0 + x),
+    "matmul": lambda x: x @ (np.arange(9.0).reshape(3, 3) - 4.0),
+    "matmul of itself": lambda x: x @ (np.swapaxes(x, -1, -2) @ x),
+    "matmul from the left": lambda x: np.array([[1.0, 2.0], [-1.0, 0.5]]) @ x,
+    "dot": lambda x: np.dot(x, np.eye(3)[::-1]),
+    "inner": lambda x: np.inner(x, np.arange(9.0).reshape(3, 3)),
+    "vecdot": lambda x: x + np.vecdot(x, x[..., ::-1])[..., None],
+    "tensordot": lambda x: np.tensordot(x, np.arange(9.0).reshape(3, 3), axes=(-1, 0)),
+    "einsum": lambda x: np.einsum("...dn,...dm,mk->...dk", x, x, np.eye(3)),
+    "einsum attention": lambda x: np.einsum("bdk,bjk->bdj", x, np.exp(np.einsum("bdj,bdk->bjk", x, x) / 8)),
+    "prod": lambda x: x + np.prod(x, axis=-1, keepdims=True),
+    "cumprod": lambda x: np.cumprod(x, axis=-1),
+    "var": lambda x: x * np.var(x, axis=-1, keepdims=True),
+    "std": lambda x: x + np.std(x, axis=-1, keepdims=True, ddof=1),
+    "ptp": lambda x: x - np.ptp(x, axis=-1, keepdims=True),
+    "median": lambda x: x - np.median(x, axis=-1, keepdims=True),
+    "norm": lambda x: x * np.linalg.norm(x, axis=-1, keepdims=True),
+    "norm 1": lambda x: x * np.linalg.norm(x, 1, axis=-2, keepdims=True),
+    "norm inf": lambda x: x * np.linalg.norm(x, np.inf, axis=-1, keepdims=True),
+    "where": lambda x: np.where(np.arange(x.shape[-1]) > 0, x * x[..., ::-1], 1.5),
+    "tril": lambda x: np.sum(np.tril(x[..., :, None] * x[..., None, :]), axis=-1),
+    "triu": lambda x: np.sum(np.triu(x[..., :, None] - x[..., None, :], 1), axis=-1),
+    "take": lambda x: np.take(x, [2, 0, 0], axis=-1) * x,
+    "take_along_axis": lambda x: np.take_along_axis(x, np.zeros((1, 1, 3), dtype=int), axis=-1) * x,
+    "repeat": lambda x: np.repeat(x, 2, axis=-1)[..., :3],
+    "tile": lambda x: np.tile(x, 2)[..., 1:4],
+    "diff": lambda x: np.concatenate([np.diff(x, axis=-1), x[..., :1]], axis=-1),
+    "diagonal": lambda x: x + np.diagonal(x[..., :, None] * x[..., None, :], axis1=-1, axis2=-2),
+    "split": lambda x: np.concatenate(np.split(x, [1], axis=-1)[::-1], axis=-1),
+    "hstack": lambda x: np.swapaxes(np.hstack([np.swapaxes(x, -1, -2)[:, 1:], np.swapaxes(x, -1, -2)[:, :1]]), -1, -2),
+    "vstack": lambda x: np.vstack([x, 2.0 * x])[: x.shape[0]],
+    "softmax": lambda x: pf.softmax(3.0 * x, axis=-1),
+    "softmax of rows": lambda x: pf.softmax(x, axis=-2),
+    "logsumexp": lambda x: x + pf.logsumexp(x, axis=-1, keepdims=True),
+    "scan": lambda x: np.stack([x[..., 0], x[..., 1] * x[..., 0], np.tanh(x[..., 2] + x[..., 1])], axis=-1),
     "reshape": lambda x: np.reshape(np.reshape(x, (*x.shape[:-2], -1)), x.shape),
     "swapaxes": lambda x: np.swapaxes(np.exp(np.swapaxes(x, -1, -2)), -1, -2),
+    "transpose": lambda x: np.transpose(np.exp(x.transpose(0, 2, 1)), (0, 2, 1)),
     "stack": lambda x: np.stack([x, 2 * x], axis=0)[1],
-    "zeros": lambda x: np.zeros_like(x) + x + np.ones_like(x),
+    "constants like it": lambda x: np.zeros_like(x) + x + np.ones_like(x) * np.full_like(x, 2.0),
     "moveaxis": lambda x: np.moveaxis(np.moveaxis(x, -1, 0) * 2.0, 0, -1),
     "expand_dims": lambda x: np.sum(np.expand_dims(x, -1), axis=-1),
-    "broadcast": lambda x: np.broadcast_to(x, x.shape) - 1.0,
+    "broadcast": lambda x: np.broadcast_to(np.mean(x, axis=-1, keepdims=True), x.shape) - 1.0,
+    "ravel": lambda x: x.ravel().reshape(x.shape) * 2.0,
+    "squeeze": lambda x: np.squeeze(x[..., None], axis=-1) * 2.0,
+    "axes from the front": lambda x: np.sum(x, axis=2, keepdims=True) * x[:, :, :1] + np.sort(x, axis=1) / x.shape[2],
+    "array constants": lambda x: x * np.arange(1.0, x.shape[-1] + 1.0) + np.float64(2.0),
 }
 STEPS = [
     "add", "multiply", "absolute", "square", "tanh", "maximum", "minimum", "mean", "max", "cumsum", "clip", "sort", "roll",
@@ -94,11 +143,11 @@ def slack(y: Any) -> Any:
     return 1e-13 * (1.0 + np.abs(y))
 
 
-@pytest.mark.parametrize("name", [*SMOOTH, *ONLY_VALUES])
+@pytest.mark.parametrize("name", SMOOTH)
 @SETTINGS
 @given(seed=seeds)
 def test_values_are_enclosed(name: str, seed: int) -> None:
-    f = {**SMOOTH, **ONLY_VALUES}[name]
+    f = SMOOTH[name]
     rng = np.random.default_rng(seed)
     low, high = boxes(rng)
     y = f(Interval(low, high))
@@ -133,7 +182,7 @@ def test_composed_expressions(seed: int, steps: list[str]) -> None:
 def require_mean_value(f: Function, rng: np.random.Generator) -> None:
     low, high = boxes(rng)
     found = slopes_of(f, low, high)
-    assert found.shape == (1, *low.shape)
+    assert found.shape == low.shape
     y, slope = found.value, found.slope
     count, d, n = low.shape
     pairs = points_in(rng, low, high, 8)
@@ -142,12 +191,14 @@ def require_mean_value(f: Function, rng: np.random.Generator) -> None:
         assert (y.lo[0] <= value + slack(value)).all()
         assert (value - slack(value) <= y.hi[0]).all()
         step = (x - c).transpose(1, 2, 0).reshape(d * n, count)[:, :, None, None]  # (direction, box, 1, 1)
-        lowest = np.minimum(slope.lo * step, slope.hi * step).sum(axis=0)
-        highest = np.maximum(slope.lo * step, slope.hi * step).sum(axis=0)
+        with np.errstate(invalid="ignore"):  # an unbounded slope (a root at 0) claims nothing
+            ends = np.stack([slope.lo * step, slope.hi * step])
+            lowest = np.where(np.isnan(ends), -np.inf, ends).min(axis=0).sum(axis=0)
+            highest = np.where(np.isnan(ends), np.inf, ends).max(axis=0).sum(axis=0)
         rise = value - f(c)
-        room = slack(value) + slack(f(c)) + 1e-13 * (np.abs(lowest) + np.abs(highest))
-        assert (lowest <= rise + room).all()
-        assert (rise - room <= highest).all()
+        room = slack(value) + slack(f(c))
+        assert (lowest - 1e-13 * np.abs(lowest) <= rise + room).all()
+        assert (rise - room <= highest + 1e-13 * np.abs(highest)).all()
 
 
 def test_outward_rounding() -> None:
@@ -159,8 +210,6 @@ def test_outward_rounding() -> None:
 
 
 UNSUPPORTED: dict[str, Function] = {
-    "sin": np.sin,
-    "cos": np.cos,
     "round": np.round,
     "floor": np.floor,
     "where": lambda x: np.where(x > 0, x, 0.0),
@@ -174,23 +223,36 @@ UNSUPPORTED: dict[str, Function] = {
     "root": lambda x: x**0.5,
     "negative power": lambda x: x**-1,
     "number to the x": lambda x: 2.0**x,
-    "matmul": lambda x: x @ np.eye(3),
-    "dot": lambda x: np.dot(x, np.eye(3)),
     "asarray": np.asarray,
     "array": lambda x: np.array(x) * 2,
     "float": lambda x: math.exp(x[0, 0, 0]),
     "bool": lambda x: x if x else -x,
     "in place": lambda x: np.add(x, 1.0, out=np.zeros(x.shape)),
-    "prod": lambda x: np.prod(x, axis=-1, keepdims=True) + x,
     "std": lambda x: x / np.std(x),
-    "median": np.median,
+    "median over everything": np.median,
+    "einsum with a repeated index": lambda x: np.einsum("bii->bi", x[:, :2, :2]),
+    "einsum in lists": lambda x: np.einsum(x, [0, 1, 2]),
+    "matrix norm": lambda x: np.linalg.norm(x, axis=(-1, -2)),
+    "take by itself": lambda x: np.take(x, x, axis=-1),
+    "index by itself": lambda x: x[x],
+    "item assignment": lambda x: x.__setitem__((..., 0), 1.0),
+    "in-place product": lambda x: x.__imul__(2.0),
+    "in-place sort": lambda x: x.sort(axis=-1),
+    "sign": np.sign,
+    "interp": lambda x: np.interp(x, [0.0, 1.0], [1.0, 0.0]),
+    "scipy softmax": lambda x: scipy.special.softmax(x, axis=-1),
+    "masked array": lambda x: x + np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0]),
+    "matrix": lambda x: x[0] * np.asmatrix(np.eye(3)),
+    "float32": lambda x: x.astype(np.float32),
+    "complex": lambda x: x + 1j,
+    "sqrt below 0": np.sqrt,
+    "log1p at -1": np.log1p,
     "object": lambda x: x + np.array([None, None, None]),
     "division by 0": lambda x: 1.0 / x,
     "log of 0": lambda x: np.log(x - 1.0),
     "hash": lambda x: {x: x}[x],
     "in": lambda x: x if 0.5 in x else -x,
     "argsort": lambda x: np.argsort(x, axis=-1),
-    "einsum": lambda x: np.einsum("bdn->bdn", x),
     "fromlist": lambda x: np.array([[math.sin(v) for v in row] for row in x[0]]),
 }
 
@@ -199,35 +261,48 @@ UNSUPPORTED: dict[str, Function] = {
 def test_what_is_not_supported_raises(name: str) -> None:
     """On intervals and on slopes alike, never a silent answer."""
     low, high = np.full((1, 2, 3), -1.0), np.full((1, 2, 3), 1.0)
-    with pytest.raises(TypeError):
-        UNSUPPORTED[name](Interval(low, high))
-    with pytest.raises((TypeError, AttributeError)):
-        slopes_of(UNSUPPORTED[name], low, high)
+    for run in (lambda f: f(Interval(low, high)), lambda f: slopes_of(f, low, high)):
+        with pytest.raises((TypeError, AttributeError)) as refusal:
+            run(UNSUPPORTED[name])
+        assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    "f",
-    [
-        lambda x: x + x[:, :, :1],
-        lambda x: x[0],
-        lambda x: x[:, 0],
-        lambda x: np.sum(x, axis=2, keepdims=True) + x,
-        lambda x: np.sum(x, axis=1, keepdims=True) + x,
-        lambda x: np.sum(x, axis=0, keepdims=True) + x,
-        lambda x: np.sum(x) + x,
-        lambda x: np.roll(x, 1, axis=2),
-        lambda x: np.flip(x),
-        lambda x: np.sort(x, axis=2),
-        lambda x: x / x.shape[2],
-        lambda x: x / x.shape[0],
-        lambda x: x * len(x),
-        lambda x: np.concatenate([x[..., :1], x[..., 1:]], axis=2),
-    ],
-)
-def test_slopes_refuse_axes_counted_from_the_front(f: Function) -> None:
-    """A slope has one axis more there than the user's array; once x[:, :, 0] was silently another entry."""
-    with pytest.raises(TypeError):
-        slopes_of(f, np.zeros((2, 1, 3)), np.ones((2, 1, 3)))
+FROM_THE_FRONT: list[Function] = [
+    lambda x: x + x[:, :, :1],
+    lambda x: x[:, 0][:, None, :] * x,
+    lambda x: np.sum(x, axis=2, keepdims=True) * x,
+    lambda x: np.sum(x, axis=1, keepdims=True) * x,
+    lambda x: np.roll(x, 1, axis=2),
+    lambda x: np.sort(x, axis=2),
+    lambda x: x * x / x.shape[2],
+    lambda x: np.concatenate([x[..., :1], x[..., 1:]], axis=2),
+]
+
+
+@pytest.mark.parametrize("f", FROM_THE_FRONT)
+@SETTINGS
+@given(seed=seeds)
+def test_axes_counted_from_the_front_are_the_users(f: Function, seed: int) -> None:
+    """A slope carries an axis of directions; x[:, :, 0] was once silently another entry, then refused, now it is right."""
+    require_mean_value(f, np.random.default_rng(seed))
+
+
+MIXES_THE_BATCH: list[Function] = [
+    lambda x: x[0] + 0.0 * x,
+    lambda x: np.sum(x, axis=0, keepdims=True) + x,
+    lambda x: np.sum(x) + x,
+    lambda x: np.flip(x),
+    lambda x: x / x.shape[0],
+    lambda x: x * len(x),
+    lambda x: x.reshape(-1)[::-1].reshape(x.shape),
+]
+
+
+@pytest.mark.parametrize("f", MIXES_THE_BATCH)
+def test_a_function_of_the_batch_is_not_compiled(f: Function) -> None:
+    target = pf.Target(f, 1, 3, equivariant=False)
+    with pytest.raises(pf.ProvenformerError, match="batch"):
+        pf.compile(target, cells_per_axis=2)
 
 
 def test_an_infinite_interval_does_not_become_finite() -> None:
@@ -237,6 +312,67 @@ def test_an_infinite_interval_does_not_become_finite() -> None:
     with np.errstate(all="ignore"):
         z = y - y
     assert not np.isfinite(z.hi - z.lo).any()
+
+
+def unknown(x: Any) -> Any:
+    """Two candidates, of which the second has no finite enclosure: 0 times something that overflows. Its value is 4 - ..."""
+    m = np.sum(x, axis=-1, keepdims=True)
+    return np.concatenate([m, 4.0 - 1200.0 * np.maximum(m - 1.9, 0.0) + 0.0 * np.exp(355.0 * m)], axis=-1)
+
+
+CHOOSING: dict[str, Function] = {
+    "sort": lambda v: np.sort(v, axis=-1)[..., :1],
+    "sort from above": lambda v: np.sort(v, axis=-1)[..., 1:],
+    "min": lambda v: np.min(v, axis=-1, keepdims=True),
+    "max": lambda v: v.max(axis=-1, keepdims=True),
+    "minimum": lambda v: np.minimum(v[..., :1], v[..., 1:]),
+    "maximum": lambda v: np.maximum(v[..., :1], v[..., 1:]),
+    "accumulate": lambda v: np.minimum.accumulate(v, axis=-1)[..., 1:],
+    "median": lambda v: np.median(v, axis=-1, keepdims=True),
+    "clip": lambda v: np.minimum(v[..., :1], np.clip(v[..., 1:], None, 5.0)),
+    "where": lambda v: np.where([False, True], v, 0.0)[..., 1:],
+    "take": lambda v: np.take(v, [1], axis=-1),
+    "reduce": lambda v: np.minimum.reduce(v, axis=-1, keepdims=True),
+    "abs": lambda v: np.min(np.absolute(v), axis=-1, keepdims=True) + v[..., 1:],
+}
+
+
+@pytest.mark.parametrize("name", CHOOSING)
+def test_an_entry_without_a_finite_enclosure_is_never_dropped(name: str) -> None:
+    """np.sort moves nan to the end: a rigorous bound of .14 against a measured 4.7. An unknown end is infinite and stays."""
+
+    def f(x: Any) -> Any:
+        return CHOOSING[name](unknown(x)) + 0.0 * x
+
+    low, high = np.full((1, 1, 2), 0.99), np.ones((1, 1, 2))
+    for found in (f(Interval(low, high)), slopes_of(f, low, high).value[0]):
+        inner = np.linspace(low, high, 5)[:-1]  # at the upper corner exp overflows in float64, too
+        value = np.concatenate([f(x) for x in inner])
+        assert (found.lo <= value).all()
+        assert (value <= found.hi).all()
+        assert not (np.isfinite(found.lo) & np.isfinite(found.hi)).any()
+    with pytest.raises(pf.ProvenformerError, match="finite"):
+        pf.compile(pf.Target(f, 1, 2), cells_per_axis=4)
+
+
+@pytest.mark.parametrize("construction", ["sum", "wide", "paper"])
+@pytest.mark.parametrize("norm_order", [1, 2, 4])
+@pytest.mark.parametrize("scale", [1e-100, 1e-155, 1e-162, 1e-200, 1e-290, 1e-308, 1e-315, 5e-324])
+def test_bounds_of_tiny_functions_hold(scale: float, norm_order: int, construction: str) -> None:
+    """Squares of 1e-162 are 0 in float64; the bound of the wide network was once 0 with them."""
+    f = pf.Target(lambda x: scale * x, 1, 2)
+    c = pf.compile(f, cells_per_axis=4, norm_order=norm_order, construction=construction)
+    found = pf.distance(f, c.network, token_dim=1, seq_len=2, norm_order=norm_order, cells_per_axis=4, samples=1 << 10)
+    assert found.value <= c.certificate.bound
+
+
+@pytest.mark.parametrize("steepness", [10.0, 200.0, 1e5, 1e12])
+def test_a_steep_function_is_bounded_by_its_own_range(steepness: float) -> None:
+    """The mean value form alone gave 1,354 where .9 is the most there can be."""
+    f = pf.Target(lambda x: np.tanh(steepness * (x - 0.3)), 1, 2)
+    c = pf.compile(f, cells_per_axis=4)
+    found = pf.distance(f, c.network, token_dim=1, seq_len=2, cells_per_axis=4, samples=1 << 14)
+    assert found.value - 4 * found.error <= c.certificate.bound <= 1.3 * found.value
 
 
 # What kind of certificate a function gets.
@@ -275,7 +411,7 @@ def test_ordinary_numpy_is_rigorous(name: str) -> None:
 
 
 BLACK_BOX: dict[str, Function] = {
-    "sin": lambda x: np.sin(x),
+    "interp": lambda x: np.interp(x, [0.0, 0.4, 1.0], [0.0, 1.0, 0.5]),
     "list": lambda x: np.array([[[math.sin(t) for t in row] for row in one] for one in x]),
     "where": lambda x: np.where(x > 0.5, x, 0.5),
     "mask": masked,
@@ -289,8 +425,9 @@ def test_a_black_box_says_so(name: str) -> None:
     assert best_kind(f) == "statistical"
     c = pf.compile(f, cells_per_axis=4)
     assert c.certificate.kind == "statistical"
-    assert "confidence" in c.certificate.basis
-    assert c.certificate.details["confidence"] == 0.999
+    assert "estimate" in c.certificate.basis  # nobody's 99.9 %: no sample bounds what it did not see
+    assert c.certificate.details["samples"] == 200_000
+    assert "confidence" not in str(c.certificate.to_json())
     found = pf.distance(f, c.network, token_dim=1, seq_len=2, cells_per_axis=4, samples=1 << 14)
     assert found.value <= c.certificate.bound + 4 * found.error
 
@@ -305,7 +442,7 @@ def test_a_mask_does_not_pass_as_rigorous() -> None:
 
 
 def test_a_claimed_lipschitz_constant_says_so() -> None:
-    f = pf.Target(lambda x: np.sin(x), 1, 2, lipschitz=1.0)
+    f = pf.Target(lambda x: np.sin(np.asarray(x)), 1, 2, lipschitz=1.0)
     c = pf.compile(f, cells_per_axis=4)
     assert c.certificate.kind == "lipschitz"
     assert "claim" in c.certificate.basis
@@ -315,7 +452,7 @@ def test_a_claimed_lipschitz_constant_says_so() -> None:
 
 @pytest.mark.parametrize("norm_order", [1, 2, 4])
 def test_a_wrong_lipschitz_claim_is_caught_with_a_counterexample(norm_order: int) -> None:
-    f = pf.Target(lambda x: np.sin(3 * x), 1, 2, lipschitz=2.0)
+    f = pf.Target(lambda x: np.sin(3 * np.asarray(x)), 1, 2, lipschitz=2.0)
     with pytest.raises(pf.ProvenformerError, match=r"X=.*Y=") as refusal:
         pf.compile(f, cells_per_axis=4, norm_order=norm_order)
     found = f.lipschitz_counterexample(norm_order)
@@ -339,7 +476,7 @@ def test_the_kind_can_be_chosen() -> None:
     with pytest.raises(pf.ProvenformerError, match="Lipschitz"):
         pf.compile(pf.Target(lambda x: x, 1, 2), cells_per_axis=6, kind="lipschitz")
     with pytest.raises(pf.ProvenformerError, match="cannot be bounded"):
-        pf.compile(pf.Target(np.sin, 1, 2), cells_per_axis=6, kind="rigorous")
+        pf.compile(pf.Target(lambda x: np.floor(3 * x), 1, 2), cells_per_axis=6, kind="rigorous")
 
 
 def test_a_function_that_mixes_the_batch_is_refused() -> None:
@@ -351,7 +488,7 @@ def test_a_function_that_mixes_the_batch_is_refused() -> None:
 
 def test_slopes_are_used_where_they_can_be() -> None:
     assert supports_slopes(pf.targets.get("softmax-mean", 2, 3))
-    assert not supports_slopes(pf.Target(RIGOROUS["reshape"], 1, 2))
+    assert supports_slopes(pf.Target(RIGOROUS["reshape"], 1, 2))
     assert isinstance(slopes_of(lambda x: x, np.zeros((1, 1, 2)), np.ones((1, 1, 2))), Slope)
 
 

@@ -13,6 +13,10 @@ class TargetError(ProvenformerError):
     """A function that cannot be used: not found, not evaluable, or not what it was declared to be."""
 
 
+class Untraceable(TargetError):  # noqa: N818
+    """A function that cannot be turned into a graph of symbols: the operation, the range and the remedy."""
+
+
 class BadFolder(ProvenformerError):  # noqa: N818
     """A folder that does not hold what it should, or that may not be overwritten."""
 

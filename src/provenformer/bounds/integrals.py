@@ -6,9 +6,9 @@ Three kinds, from strong to weak:
   into m^(dn) boxes and the largest |f - A| on each is bounded; m doubles until the bound is within `TIGHT` of the midpoint
   estimate or the budget of boxes is spent.
 - lipschitz: ||f(X) - f(C)||_p <= L ||X - C||_p, and the mean of |x - c|^p over a cell of width w is (w/2)^p / (p + 1).
-- statistical: f is a black box; a sample mean with a one-sided normal confidence bound.
+- statistical: f is a black box; an estimate from samples, with a margin. Neither a proof nor a confidence bound.
 
-Every result is an upper bound on an integral over the target's box, and on the range of f there.
+Every result is about an integral over the target's box, and the range of f there: upper bounds but for the last kind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.bounds.intervals import Interval
-from provenformer.bounds.slopes import slopes_of
+from provenformer.bounds.slopes import Slope, slopes_of
 from provenformer.functions.grid import Grid, IntArray
 from provenformer.functions.targets import Target
 
@@ -36,8 +36,11 @@ MAX_CUTS = 8
 SEQUENCE_LIMIT = 1 << 22
 NORM_LIMIT = 64  # beyond, powers of small errors leave the float64 range; d_64 is close to the maximum anyway
 SMALLEST_VOLUME = 2.0**-100
-CONFIDENCE = 0.999
 SAMPLES = 200_000
+SPREADS = 4.0  # standard errors that an estimate adds to the mean of its samples
+UNSEEN = 16.0  # and as many times the largest sample, over their number: what heavy tails hide
+SMALLEST = 5e-324  # the smallest float64 above 0
+UNDERFLOW = 2.0**-1000  # more than all that products can lose by underflow in the terms of one box
 _SUM_SLACK = 1.0 + 2.0**-36  # pairwise float64 sums and powers of non-negative terms: far below this
 
 
@@ -228,8 +231,12 @@ def _by_slopes(target: Target, cells: Cells, p: float, budget: int) -> IntegralB
             tight = total <= (1 + REMAINDER) ** p * linear
             negligible = box.remainder.max(axis=1) <= 2.0**-30 * (high - low).max()
             settled = settle_all | tight | negligible
-            upper += float((weight * total)[settled].sum())
-            estimate += float((weight * linear)[settled].sum())
+            # Entry by entry the better of the two bounds: where f is steep, its own range says more than its slopes.
+            best, about = (
+                power(np.minimum(v, box.range), p).sum(axis=1) for v in (box.linear + box.remainder, box.linear)
+            )
+            upper += float((weight * best)[settled].sum())
+            estimate += float((weight * about)[settled].sum())
             open_boxes.append(np.flatnonzero(~settled) + start)
         rest = np.concatenate(open_boxes)
         if not len(rest):
@@ -244,15 +251,22 @@ def _by_slopes(target: Target, cells: Cells, p: float, budget: int) -> IntegralB
         raise ProvenformerError(
             f"target '{target.name}' has no finite bound on a cube; shrink its support or give a Lipschitz constant."
         )
-    return IntegralBound(upper * volume * _SUM_SLACK, estimate * volume, low, high, used)
+    return IntegralBound(_scaled_up(upper, volume), estimate * volume, low, high, used)
+
+
+def _scaled_up(total: float, volume: float) -> float:
+    """total * volume, from above: also where the product is so small that float64 rounds it coarsely."""
+    return total * volume * _SUM_SLACK + 4 * SMALLEST
 
 
 @dataclass(frozen=True)
 class _MeanValueForm:
-    """Per box and entry (boxes, d n): L_p means of the linear part of f - A and of the remainder; range of f per row."""
+    """Per box and entry (boxes, d n): L_p means of the linear part of f - A and of the remainder, and the largest |f - A|
+    by the plain enclosure; then the range of f per row. What is not known is infinite."""
 
     linear: FloatArray
     remainder: FloatArray
+    range: FloatArray
     low: FloatArray
     high: FloatArray
 
@@ -272,28 +286,51 @@ def _mean_value_form(
     reach = np.nextafter(np.maximum(b - center, center - a), np.inf).reshape(count, d * n)
     over = slopes_of(target.fn, a, b)
     point = target.fn(Interval(center, center))
-    values = cells.values[owner]
+    with np.errstate(all="ignore"):  # unbounded slopes: what is not known is infinite
+        return _over_boxes(over, point, cells.values[owner], reach, doubt, p)
+
+
+def _over_boxes(
+    over: Slope, point: Interval, values: FloatArray, reach: FloatArray, doubt: FloatArray, p: float
+) -> _MeanValueForm:
+    count, d, n = values.shape
     offset_low, offset_high = np.nextafter(point.lo - values, -np.inf), np.nextafter(point.hi - values, np.inf)
     offset = (offset_low / 2 + offset_high / 2).reshape(count, d * n)
     unsure = np.nextafter((offset_high - offset_low).reshape(count, d * n) / 2, np.inf) + np.abs(offset) * 2.0**-51
     slope = over.slope.lo / 2 + over.slope.hi / 2  # (directions, boxes, d, n)
     radius = np.nextafter(np.maximum(over.slope.hi - slope, slope - over.slope.lo), np.inf)
     slope, radius = (v.reshape(d * n, count, d * n).transpose(1, 2, 0) for v in (slope, radius))  # (box, entry, k)
-    spread = (slope * reach[:, None, :]) ** 2  # (g_k r_k)^2
-    variance = spread.sum(axis=2) / 3
-    linear = np.sqrt(offset**2 + variance)
-    if p > 2:
-        # E (a + Y)^4 = a^4 + 6 a^2 E Y^2 + E Y^4 for a sum Y of independent symmetric terms; E y^4 = r^4 / 5.
-        fourth = 3 * variance**2 - (2 / 15) * (spread**2).sum(axis=2)
-        linear = (offset**4 + 6 * offset**2 * variance + fourth) ** 0.25
-    if p > 4:
-        largest = np.abs(offset) + np.sqrt(spread).sum(axis=2)
-        linear = linear ** (4 / p) * largest ** (1 - 4 / p)
+    moved = np.abs(slope) * reach[:, None, :]  # |g_k| r_k
+    linear = _linear_part(offset, moved, p)
     # The true box may lie off the computed centre by its rounding: |g_k| times that.
     off_centre = (np.abs(slope) * np.repeat(doubt, n)).sum(axis=2)
     remainder = unsure + off_centre + (radius * reach[:, None, :]).sum(axis=2) / (p + 1) ** (1 / p)
-    low, high = over.value.lo.min(axis=(0, 1, 3)), over.value.hi.max(axis=(0, 1, 3))
-    return _MeanValueForm(linear * (1 + 2.0**-44), remainder * (1 + 2.0**-44), low, high)
+    remainder = remainder * (1 + 2.0**-44) + UNDERFLOW
+    enclosed = over.value[0]
+    largest = np.nextafter(np.maximum(enclosed.hi - values, values - enclosed.lo), np.inf).reshape(count, d * n)
+    low, high = enclosed.lo.min(axis=(0, 2)), enclosed.hi.max(axis=(0, 2))
+    linear, remainder, largest = (np.where(np.isnan(v), np.inf, v) for v in (linear, remainder, largest))
+    return _MeanValueForm(linear, remainder, largest, low, high)
+
+
+def _linear_part(offset: FloatArray, moved: FloatArray, p: float) -> FloatArray:
+    """The L_p mean of |offset + sum_k moved_k u_k|, u_k independent and uniform on [-1, 1], from above.
+
+    In units of the largest term, so that no square under- or overflows: what then underflows is below 2^-1000 of the sum.
+    """
+    unit = np.maximum(np.abs(offset), moved.max(axis=2))
+    unit = np.where((unit > 0) & (unit < np.inf), unit, 1.0)
+    offset, moved = np.abs(offset) / unit, moved / unit[:, :, None]
+    spread = moved**2
+    variance = spread.sum(axis=2) / 3
+    mean = np.sqrt(offset**2 + variance)
+    if p > 2:
+        # E (a + Y)^4 = a^4 + 6 a^2 E Y^2 + E Y^4 for a sum Y of independent symmetric terms; E u^4 = 1/5.
+        fourth = 3 * variance**2 - (2 / 15) * (spread**2).sum(axis=2)
+        mean = (offset**4 + 6 * offset**2 * variance + fourth) ** 0.25
+    if p > 4:
+        mean = mean ** (4 / p) * (offset + moved.sum(axis=2)) ** (1 - 4 / p)
+    return np.asarray(mean * unit * (1 + 2.0**-44))
 
 
 def _subdivided(target: Target, cells: Cells, p: float, cuts: int) -> IntegralBound:
@@ -323,7 +360,7 @@ def _subdivided(target: Target, cells: Cells, p: float, cuts: int) -> IntegralBo
             f"target '{target.name}' has no finite bound on a cube; shrink its support or give a Lipschitz constant."
         )
     volume = cell_volume(target, cells.grid) / parts
-    return IntegralBound(upper * volume * _SUM_SLACK, estimate * volume, low, high, parts * len(cells.ids))
+    return IntegralBound(_scaled_up(upper, volume), estimate * volume, low, high, parts * len(cells.ids))
 
 
 def _box(target: Target, grid: Grid, cuts: int, corner: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -365,7 +402,7 @@ def _lipschitz(target: Target, cells: Cells, p: float) -> IntegralBound:
     upper = 0.0
     for part, known in _known_parts(cells, centers, p):
         moved = reach * (float(cells.multiplicity[part].sum()) / (p + 1)) ** (1 / p)
-        upper += float(power(np.array(moved + known ** (1 / p)), p)) * volume * _SUM_SLACK  # Minkowski
+        upper += _scaled_up(float(power(np.array(moved + known ** (1 / p)), p)), volume)  # Minkowski
     return IntegralBound(upper, upper, centers.min(axis=(0, 2)) - reach, centers.max(axis=(0, 2)) + reach)
 
 
@@ -378,12 +415,11 @@ def _known_parts(cells: Cells, centers: FloatArray, p: float) -> list[tuple[Any,
 
 
 def _statistical(target: Target, cells: Cells, p: float) -> IntegralBound:
-    """|f - A| <= |f - f(C)| + |f(C) - A|: the first part is sampled, the second is known for every cube.
+    """|f - A| <= |f - f(C)| + |f(C) - A|: the first part is estimated from samples, the second is known for every cube.
 
-    So a wrong value cannot hide in a cube that no sample falls into.
+    So a wrong value cannot hide in a cube that no sample falls into. What f does where no sample falls, nobody knows:
+    docs/certificates.md shows that no sample can bound it.
     """
-    from scipy.stats import norm  # takes longer to load than everything else; only black boxes need it
-
     centers = _center_values(target, cells)
     volume = cell_volume(target, cells.grid)
     low, high = centers.min(axis=(0, 2)), centers.max(axis=(0, 2))
@@ -392,14 +428,14 @@ def _statistical(target: Target, cells: Cells, p: float) -> IntegralBound:
         group = cells[part]
         total = float(group.multiplicity.sum())
         moved, y = _sampled_movement(target, group, centers[part], p)
-        margin = norm.ppf((1 + CONFIDENCE) / 2) * moved.std(ddof=1) / SAMPLES**0.5
+        margin = SPREADS * moved.std(ddof=1) / SAMPLES**0.5 + UNSEEN * moved.max() / SAMPLES
         above, about = (total * float(moved.mean() + m) for m in (margin, 0.0))
         upper += float(power(np.array(above ** (1 / p) + known ** (1 / p)), p))
         estimate += float(power(np.array(about ** (1 / p) + known ** (1 / p)), p))
         low, high = np.minimum(low, y.min(axis=(0, 2))), np.maximum(high, y.max(axis=(0, 2)))
     # A sample does not see the very largest values: allow a tenth of the observed range on each side.
     spare = (high - low) / 10
-    return IntegralBound(upper * volume * _SUM_SLACK, estimate * volume, low - spare, high + spare)
+    return IntegralBound(_scaled_up(upper, volume), estimate * volume, low - spare, high + spare)
 
 
 def _sampled_movement(target: Target, cells: Cells, centers: FloatArray, p: float) -> tuple[FloatArray, FloatArray]:

@@ -1,42 +1,35 @@
 """Interval slopes: bounds on all partial derivatives of a numpy function over boxes, by forward differentiation.
 
-`Slope(value, slope)` carries an enclosure of the function, shape (1, boxes, d, n), and of its derivatives, shape
-(directions, boxes, d, n). At a kink (max, clip, sort, ...) the slope is the hull of all that can occur, so it encloses
-Clarke's generalised gradient and Lebourg's mean value theorem applies: on a box around c,
+`Slope(value, slope)` carries an enclosure of the function, an interval array of shape (1, *shape), and of its derivatives,
+shape (directions or 1, *shape), where `shape` is what the user's function sees: (boxes, d, n) at first. At a kink (max,
+clip, sort, ...) the slope is the hull of all that can occur, so it encloses Clarke's generalised gradient and Lebourg's
+mean value theorem applies: on a box around c,
 
     f(x) - f(c)  lies in  sum_k slope_k (x_k - c_k).
 
-As for intervals, a function that is not listed raises `TypeError`. The first axis holds the directions and is not the
-user's: anything that would index or reduce it raises as well.
+Where a derivative is unbounded (the square root at 0) so is its enclosure. As for intervals, what is not understood raises
+`TypeError` (numpy_calls.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
 
-from provenformer.bounds.intervals import Interval, as_interval
+from provenformer.bounds import composites
+from provenformer.bounds.intervals import Interval, as_interval, hull
+from provenformer.bounds.numpy_calls import AbstractArray, logsumexp, softmax
 
 np: Any = numpy  # numpy dispatches its functions to intervals and slopes; its type stubs know only arrays
 
 
-class _Shape(tuple[int, ...]):
-    """A shape that is read from the end: from the front a slope has one axis more than the user's array."""
-
-    def __getitem__(self, index: Any) -> Any:
-        ends = (index.start, index.stop) if isinstance(index, slice) else (index,)
-        if any(end is not None and end >= 0 for end in ends):
-            raise TypeError("the first axis of a slope holds the directions; use shape[-1] and shape[-2]")
-        return super().__getitem__(index)
-
-
-class Slope(numpy.lib.mixins.NDArrayOperatorsMixin):
+class Slope(AbstractArray):
     """A function value and its slopes in all input directions, as intervals."""
 
     __slots__ = ("slope", "value")
-    __array_priority__ = 2000
+    plural = "slopes"
 
     def __init__(self, value: Interval, slope: Interval) -> None:
         self.value = value
@@ -44,60 +37,37 @@ class Slope(numpy.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return _Shape(self.value.shape)
+        return self.value.shape[1:]
 
-    @property
-    def ndim(self) -> int:
-        return self.value.ndim
+    def lift(self, value: Any) -> Slope:
+        if isinstance(value, Slope):
+            return value
+        point = as_interval(value)[None]
+        return Slope(point, as_interval(np.zeros(point.shape)))
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise TypeError("a slope cannot become a plain array; use the numpy functions that slopes support")
+    def elementwise(self, name: str, *operands: Slope) -> Slope:
+        return _ELEMENTWISE[name](*_aligned(operands))
 
-    def __bool__(self) -> bool:
-        raise TypeError("a slope has no truth value; a comparison can be undecided")
+    def whole_power(self, exponent: int) -> Slope:
+        if exponent == 1:
+            return self
+        return Slope(self.value**exponent, float(exponent) * self.value ** (exponent - 1) * self.slope)
 
-    def __float__(self) -> float:
-        raise TypeError("a slope is not a number")
+    def along(self, name: str, axis: int) -> Slope:
+        return _ALONG[name](self, axis)
 
-    def __len__(self) -> int:
-        raise TypeError("the first axis of a slope holds the directions; use shape[-1] and shape[-2]")
+    def rearranged(self, parts: Sequence[Slope], move: composites.Move) -> Slope:
+        """The move, in each direction: a move knows nothing of the axis in front."""
+        directions = max(part.slope.shape[0] for part in parts)
 
-    def __getitem__(self, index: Any) -> Slope:
-        parts = index if isinstance(index, tuple) else (index,)
-        # Without an ellipsis the user counts axes from the front, and a slope has one more there than the user's array.
-        if parts[0] is not Ellipsis:
-            raise TypeError("the first axis of a slope holds the directions; index from the end: x[..., i]")
-        return Slope(self.value[index], self.slope[index])
+        def each(pick: Callable[[Slope], Any], count: int) -> Any:
+            arrays = [np.broadcast_to(a, (count, *a.shape[1:])) for a in map(pick, parts)]
+            return np.stack([move(*(a[k] for a in arrays)) for k in range(count)])
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if method == "reduce" and ufunc in _REDUCE and not kwargs.get("out"):
-            axis = kwargs.get("axis", 0)
-            return _REDUCE[ufunc](inputs[0], axis, bool(kwargs.get("keepdims", False)))
-        if method == "accumulate" and ufunc in _ACCUMULATE:
-            return _ACCUMULATE[ufunc](inputs[0], kwargs.get("axis", 0 if len(inputs) < 2 else inputs[1]))
-        if method == "__call__" and ufunc is np.power and not kwargs:
-            return _power(_as_slope(inputs[0]), inputs[1])
-        if method == "__call__" and ufunc in _UFUNCS and not kwargs:
-            return _UFUNCS[ufunc](*(_as_slope(v) for v in inputs))
-        raise TypeError(f"numpy.{ufunc.__name__} ({method}) is not available on slopes")
-
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        del types
-        if func not in _FUNCTIONS:
-            raise TypeError(f"numpy.{func.__name__} is not available on slopes")
-        return _FUNCTIONS[func](*args, **kwargs)
-
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Slope:
-        return _sum(self, axis, keepdims)
-
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Slope:
-        return _mean(self, axis, keepdims=keepdims)
-
-    def max(self, axis: Any = None, keepdims: bool = False) -> Slope:
-        return _largest(self, axis, keepdims)
-
-    def min(self, axis: Any = None, keepdims: bool = False) -> Slope:
-        return _smallest(self, axis, keepdims)
+        return Slope(
+            Interval(each(lambda p: p.value.lo, 1), each(lambda p: p.value.hi, 1)),
+            Interval(each(lambda p: p.slope.lo, directions), each(lambda p: p.slope.hi, directions)),
+        )
 
 
 def slopes_of(fn: Callable[[Any], Any], lo: Any, hi: Any) -> Slope:
@@ -105,28 +75,21 @@ def slopes_of(fn: Callable[[Any], Any], lo: Any, hi: Any) -> Slope:
     boxes, d, n = lo.shape
     seed = np.broadcast_to(np.eye(d * n).reshape(d * n, 1, d, n), (d * n, boxes, d, n))
     y = fn(Slope(Interval(lo[None], hi[None]), Interval(seed, seed)))
-    if not isinstance(y, Slope) or y.shape != (1, boxes, d, n):
+    if not isinstance(y, Slope) or y.shape != (boxes, d, n):
         raise TypeError("the function does not keep the shape of a slope")
     full = (d * n, boxes, d, n)
     return Slope(y.value, Interval(np.broadcast_to(y.slope.lo, full), np.broadcast_to(y.slope.hi, full)))
 
 
-def _as_slope(value: Any) -> Slope:
-    if isinstance(value, Slope):
-        return value
-    point = as_interval(value)
-    return Slope(point, Interval(np.zeros(point.shape), np.zeros(point.shape)))
+def _aligned(operands: Sequence[Slope]) -> list[Slope]:
+    """Operands with equally many axes: missing ones go between the directions and the user's axes."""
+    count = max(one.ndim for one in operands)
 
+    def fit(a: Interval) -> Interval:
+        shape = (a.shape[0], *(1,) * (count + 1 - a.ndim), *a.shape[1:])
+        return a if a.ndim == count + 1 else Interval(a.lo.reshape(shape), a.hi.reshape(shape))
 
-def _axis(a: Slope, axis: Any) -> int:
-    """One axis that is the user's, counted from the end so that it fits value and slope alike."""
-    if not isinstance(axis, int | np.integer) or not -a.ndim < axis < 0:
-        raise TypeError("slopes reduce one axis at a time, counted from the end, never the first (the directions)")
-    return int(axis) % a.ndim - a.ndim
-
-
-def _hull(a: Interval, b: Interval) -> Interval:
-    return Interval(np.minimum(a.lo, b.lo), np.maximum(a.hi, b.hi))
+    return [Slope(fit(one.value), fit(one.slope)) for one in operands]
 
 
 def _where(condition: Any, a: Interval, b: Interval) -> Interval:
@@ -139,12 +102,6 @@ def _negative(a: Slope) -> Slope:
 
 def _multiply(a: Slope, b: Slope) -> Slope:
     return Slope(a.value * b.value, a.value * b.slope + a.slope * b.value)
-
-
-def _power(a: Slope, exponent: Any) -> Slope:
-    if not isinstance(exponent, int) or exponent < 1:
-        raise TypeError("only whole powers >= 1 are available on slopes")
-    return a if exponent == 1 else _multiply(_power(a, exponent - 1), a)
 
 
 def _divide(a: Slope, b: Slope) -> Slope:
@@ -162,13 +119,24 @@ def _chain(function: Any, derivative: Callable[[Interval, Interval], Interval]) 
     return apply
 
 
+def _primitive(name: str) -> Callable[..., Any]:
+    return lambda a: a.elementwise(name, a)
+
+
+def _root_slope(_: Interval, y: Interval) -> Interval:
+    """1 / (2 sqrt(x)), without bound where x may be 0."""
+    safe = Interval(np.where(y.lo > 0, y.lo, 1.0), np.where(y.hi > 0, y.hi, 1.0))
+    found = 0.5 / Interval(np.minimum(safe.lo, safe.hi), safe.hi)
+    return Interval(np.where(y.hi > 0, found.lo, 0.0), np.where(y.lo > 0, found.hi, np.inf))
+
+
 def _absolute(a: Slope) -> Slope:
     sign = Interval(np.where(a.value.lo >= 0, 1.0, -1.0), np.where(a.value.hi <= 0, -1.0, 1.0))
     return Slope(np.absolute(a.value), sign * a.slope)
 
 
 def _maximum(a: Slope, b: Slope) -> Slope:
-    slope = _hull(a.slope, b.slope)
+    slope = hull(a.slope, b.slope)
     slope = _where(a.value.lo >= b.value.hi, a.slope, slope)
     slope = _where(b.value.lo > a.value.hi, b.slope, slope)
     return Slope(np.maximum(a.value, b.value), slope)
@@ -178,119 +146,101 @@ def _minimum(a: Slope, b: Slope) -> Slope:
     return _negative(_maximum(_negative(a), _negative(b)))
 
 
-def _clip(a: Any, a_min: Any = None, a_max: Any = None) -> Slope:
-    out = _as_slope(a) if a_min is None else _maximum(_as_slope(a), _as_slope(a_min))
-    return out if a_max is None else _minimum(out, _as_slope(a_max))
-
-
-def _sum(a: Any, axis: Any = None, keepdims: bool = False) -> Slope:
-    at = _axis(a, axis)
-    return Slope(np.sum(a.value, axis=at, keepdims=keepdims), np.sum(a.slope, axis=at, keepdims=keepdims))
-
-
-def _mean(a: Any, axis: Any = None, dtype: None = None, out: None = None, keepdims: bool = False) -> Slope:
-    del dtype, out
-    return _divide(_sum(a, axis, keepdims), _as_slope(float(a.shape[_axis(a, axis)])))
-
-
 def _entries(a: Slope, axis: int) -> list[Slope]:
     """Slices along an axis, each of length one."""
     picks = [(..., slice(i, i + 1), *(slice(None),) * (-1 - axis)) for i in range(a.shape[axis])]
-    return [a[pick] for pick in picks]
+    return [Slope(a.value[pick], a.slope[pick]) for pick in picks]
 
 
-def _largest(a: Any, axis: Any = None, keepdims: bool = False) -> Slope:
-    at = _axis(a, axis)
-    best, *rest = _entries(a, at)
+def _joined(parts: Sequence[Slope], axis: int) -> Slope:
+    values, slopes = [p.value for p in parts], [p.slope for p in parts]
+    return Slope(np.concatenate(values, axis=axis), np.concatenate(slopes, axis=axis))
+
+
+def _linear(name: str) -> Callable[[Slope, int], Slope]:
+    return lambda a, axis: Slope(a.value.along(name, axis), a.slope.along(name, axis))
+
+
+def _largest(a: Slope, axis: int) -> Slope:
+    best, *rest = _entries(a, axis)
     for entry in rest:
         best = _maximum(best, entry)
-    return best if keepdims else _sum(best, at)
+    return best
 
 
-def _smallest(a: Any, axis: Any = None, keepdims: bool = False) -> Slope:
-    return _negative(_largest(_negative(a), axis, keepdims))
-
-
-def _cumsum(a: Any, axis: Any = None) -> Slope:
-    at = _axis(a, axis)
-    return Slope(np.cumsum(a.value, axis=at), np.cumsum(a.slope, axis=at))
-
-
-def _running_largest(a: Any, axis: Any) -> Slope:
-    at = _axis(a, axis)
-    out = _entries(a, at)
+def _running_largest(a: Slope, axis: int) -> Slope:
+    out = _entries(a, axis)
     for i in range(1, len(out)):
         out[i] = _maximum(out[i - 1], out[i])
-    return _concatenate(out, at)
+    return _joined(out, axis)
 
 
-def _sort(a: Any, axis: int = -1) -> Slope:
+def _mirrored(rule: Callable[[Slope, int], Slope]) -> Callable[[Slope, int], Slope]:
+    return lambda a, axis: _negative(rule(_negative(a), axis))
+
+
+def _sort(a: Slope, axis: int) -> Slope:
     """The k-th smallest moves with whichever entries can be the k-th: those whose interval meets its own."""
-    at = _axis(a, axis)
-    value = np.sort(a.value, axis=at)
-    entries = _entries(a, at)
+    value = np.sort(a.value, axis=axis)
     slope = Interval(np.full(a.slope.shape, np.inf), np.full(a.slope.shape, -np.inf))
-    for entry in entries:
+    for entry in _entries(a, axis):
         possible = (entry.value.lo <= value.hi) & (entry.value.hi >= value.lo)
-        slope = _where(possible, _hull(slope, entry.slope), slope)
+        slope = _where(possible, hull(slope, entry.slope), slope)
     return Slope(value, slope)
 
 
-def _concatenate(arrays: Any, axis: int = 0) -> Slope:
-    parts = [_as_slope(v) for v in arrays]
-    at = _axis(parts[0], axis)
-    directions = max(p.slope.shape[0] for p in parts)
-
-    def full(interval: Interval) -> Interval:
-        shape = (directions, *interval.shape[1:])
-        return Interval(np.broadcast_to(interval.lo, shape), np.broadcast_to(interval.hi, shape))
-
-    slopes = np.concatenate([full(p.slope) for p in parts], axis=at)
-    return Slope(np.concatenate([p.value for p in parts], axis=at), slopes)
+def _softmax(x: Slope, axis: Any = -1) -> Slope:
+    """The slope of w_j is w_j sum_k w_k (x_j' - x_k'); entry j itself drops out."""
+    at = composites.one_axis("softmax", x, axis)
+    weights = softmax(x.value, axis=at)
+    wide = np.moveaxis(x.slope, at, -1)
+    off = wide[..., :, None] - wide[..., None, :]  # (.., j, k)
+    off = np.where(np.eye(wide.shape[-1], dtype=bool), 0.0, off)
+    moved = np.sum(np.moveaxis(weights, at, -1)[..., None, :] * off, axis=-1)
+    return Slope(weights, weights * np.moveaxis(moved, -1, at))
 
 
-def _moved(function: Any) -> Callable[..., Slope]:
-    """Functions that only move entries along one of the user's axes."""
-
-    def apply(a: Any, *args: Any, axis: Any = None) -> Slope:
-        at = _axis(a, axis)
-        return Slope(function(a.value, *args, axis=at), function(a.slope, *args, axis=at))
-
-    return apply
+def _logsumexp(x: Slope, axis: Any = -1, keepdims: Any = False) -> Slope:
+    at = composites.one_axis("logsumexp", x, axis)
+    slope = np.sum(softmax(x.value, axis=at) * x.slope, axis=at, keepdims=keepdims)
+    return Slope(logsumexp(x.value, axis=at, keepdims=keepdims), slope)
 
 
-_UFUNCS: dict[Any, Callable[..., Slope]] = {
-    np.add: lambda a, b: Slope(a.value + b.value, a.slope + b.slope),
-    np.subtract: lambda a, b: Slope(a.value - b.value, a.slope - b.slope),
-    np.multiply: _multiply,
-    np.divide: _divide,
-    np.negative: _negative,
-    np.positive: lambda a: a,
-    np.absolute: _absolute,
-    np.square: _chain(np.square, lambda x, _: 2.0 * x),
-    np.exp: _chain(np.exp, lambda _, y: y),
-    np.log: _chain(np.log, lambda x, _: 1.0 / x),
-    np.sqrt: _chain(np.sqrt, lambda _, y: 0.5 / y),
-    np.tanh: _chain(np.tanh, lambda _, y: 1.0 - np.square(y)),
-    np.arctan: _chain(np.arctan, lambda x, _: 1.0 / (1.0 + np.square(x))),
-    np.maximum: _maximum,
-    np.minimum: _minimum,
+_PI = Interval(3.141592653589793, np.nextafter(3.141592653589793, 4.0))  # the nearest float is below pi
+_LOG_2 = np.log(as_interval(2.0))
+_ELEMENTWISE: dict[str, Callable[..., Slope]] = {
+    "add": lambda a, b: Slope(a.value + b.value, a.slope + b.slope),
+    "subtract": lambda a, b: Slope(a.value - b.value, a.slope - b.slope),
+    "multiply": _multiply,
+    "divide": _divide,
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "negative": _negative,
+    "absolute": _absolute,
+    "square": _chain(np.square, lambda x, _: 2.0 * x),
+    "sqrt": _chain(np.sqrt, _root_slope),
+    "exp": _chain(np.exp, lambda _, y: y),
+    "exp2": _chain(np.exp2, lambda _, y: _LOG_2 * y),
+    "expm1": _chain(np.expm1, lambda x, _: np.exp(x)),
+    "log": _chain(np.log, lambda x, _: 1.0 / x),
+    "log2": _chain(np.log2, lambda x, _: 1.0 / (_LOG_2 * x)),
+    "log1p": _chain(np.log1p, lambda x, _: 1.0 / (1.0 + x)),
+    "sin": _chain(np.sin, lambda x, _: np.cos(x)),
+    "cos": _chain(np.cos, lambda x, _: -np.sin(x)),
+    "sinh": _chain(np.sinh, lambda x, _: np.cosh(x)),
+    "cosh": _chain(np.cosh, lambda x, _: np.sinh(x)),
+    "tanh": _chain(np.tanh, lambda _, y: 1.0 - np.square(y)),
+    "arctan": _chain(np.arctan, lambda x, _: 1.0 / (1.0 + np.square(x))),
+    "expit": _chain(_primitive("expit"), lambda _, y: 0.25 - np.square(y - 0.5)),
+    "erf": _chain(_primitive("erf"), lambda x, _: 2.0 / np.sqrt(_PI) * np.exp(-np.square(x))),
 }
-_REDUCE: dict[Any, Callable[..., Slope]] = {np.add: _sum, np.maximum: _largest, np.minimum: _smallest}
-_ACCUMULATE: dict[Any, Callable[..., Slope]] = {
-    np.add: _cumsum,
-    np.maximum: _running_largest,
-    np.minimum: lambda a, axis: _negative(_running_largest(_negative(a), axis)),
+_ALONG: dict[str, Callable[[Slope, int], Slope]] = {
+    "sum": _linear("sum"),
+    "max": _largest,
+    "min": _mirrored(_largest),
+    "sort": _sort,
+    "cumsum": _linear("cumsum"),
+    "cummax": _running_largest,
+    "cummin": _mirrored(_running_largest),
 }
-_FUNCTIONS: dict[Any, Callable[..., Slope]] = {
-    np.sum: _sum,
-    np.mean: _mean,
-    np.max: _largest,
-    np.min: _smallest,
-    np.cumsum: _cumsum,
-    np.clip: _clip,
-    np.sort: _sort,
-    np.concatenate: _concatenate,
-    np.flip: _moved(np.flip),
-    np.roll: _moved(np.roll),
-}
+Slope.own_rules = {"softmax": _softmax, "logsumexp": _logsumexp}

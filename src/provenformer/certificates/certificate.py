@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from provenformer.bounds.integrals import CONFIDENCE, Kind, p_sum
+from provenformer.bounds.integrals import SAMPLES, Kind, p_sum
 
 Domain = Literal["box", "space", "data"]
 
@@ -17,7 +17,7 @@ class Certificate:
     bound: float
     terms: dict[str, float]
     kind: Kind
-    norm_order: float | None  # None: the largest entry (finite data)
+    norm_order: float | None  # None: the largest entry, the sup norm
     domain: Domain
     basis: str  # one sentence: what is proved and what is taken on trust
     ramp: float  # width of the quantiser's ramps, in cells
@@ -31,7 +31,7 @@ class Certificate:
         The terms add up in p-th powers (see above), so each gets its share of the p-th power of what it belongs to.
         """
         terms, bound = self.terms, self.bound
-        if self.norm_order is None or bound == 0:
+        if self.norm_order is None or bound == 0 or "piecewise" not in terms:  # those of a circuit add up as they are
             return dict(terms)
         p = float(self.norm_order)
         main = p_sum((terms["piecewise"], terms["lost cubes"]), p)
@@ -46,10 +46,17 @@ class Certificate:
         return {name: bound * shares[name] for name in terms}
 
     @property
+    def bounds(self) -> dict[str, float]:
+        """By precision in which the network is run, where more than float64 is known: of circuits, also float32."""
+        return dict(self.details.get("bounds", {"float64": self.bound}))
+
+    @property
     def short(self) -> str:
         """The inequality and its kind, without the function: claim.py has the claim in full."""
-        if self.norm_order is None:
+        if self.domain == "data":
             return f"largest error <= {self.bound:.3g} on {self.details.get('pairs', 'its')} pairs"
+        if self.norm_order is None:
+            return f"largest error <= {self.bound:.3g} over the {self.domain}, {self.kind}"
         return f"d_{self.norm_order:g} <= {self.bound:.3g} over the {self.domain}, {self.kind}"
 
     def to_json(self) -> dict[str, Any]:
@@ -67,8 +74,13 @@ TERM_MEANINGS = {
     "softmax": "softmax in place of hardmax",
     "rounding": "float64, as executed",
 }
+CIRCUIT_TERM_MEANINGS = {
+    "tables": "piecewise linear tables in place of functions and products",
+    "attention": "maxima and permutations by softmax at a finite temperature",
+    "rounding": "float64, as executed",
+}
 BASIS: dict[Kind, str] = {
     "rigorous": "f was evaluated on boxes in interval arithmetic; the bound is a theorem about the saved weights.",
     "lipschitz": "the bound holds if the Lipschitz constant claimed for f is right; sampling did not contradict it.",
-    "statistical": f"f is a black box: the bound rests on {CONFIDENCE:.1%} confidence from sampling, not on proof.",
+    "statistical": f"f is a black box: an estimate from {SAMPLES:,} samples, which can miss what is rare; not a proof.",
 }

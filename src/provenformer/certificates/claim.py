@@ -45,6 +45,8 @@ class Claim:
         if self.domain == "data":
             return f"largest error of an entry <= {self.bound:.5g} on the {self.pairs:,} stored pairs only ({sizes})"
         place = f"the box {_box(self.support)}" if self.domain == "box" else "the whole space"
+        if self.norm_order is None:
+            return f"largest error of an entry <= {self.bound:.5g} over {place} ({sizes})"
         return f"d_{self.norm_order:g}(f, g) <= {self.bound:.5g} over {place} ({sizes})"
 
     @property

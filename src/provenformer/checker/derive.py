@@ -15,7 +15,7 @@ import numpy as np
 
 from provenformer.base.errors import Rejected
 from provenformer.bounds.integrals import KINDS, NORM_LIMIT, Cells, IntegralBound, bound_integral, p_sum
-from provenformer.certificates.certificate import TERM_MEANINGS, Certificate
+from provenformer.certificates.certificate import Certificate
 from provenformer.checker.table import OutputTable
 from provenformer.checker.thin import thin_table
 from provenformer.checker.wide import wide_table
@@ -26,6 +26,7 @@ from provenformer.networks.thin import Network
 from provenformer.networks.wide import WideNetwork
 
 ROOM = 2.0**-20  # the certifier bounds the same things by other formulas; its last digits may differ
+TERMS = ("piecewise", "lost cubes", "ramps", "softmax", "rounding")  # of a network made from a table
 # How each kind of network is walked through.
 WALKS: dict[type[FloatNetwork], Callable[[Any, Target, Grid, float, str], OutputTable]] = {
     Network: thin_table,
@@ -119,8 +120,8 @@ def false_statement(claim: Certificate, derived: Derived, cells_per_axis: int) -
     there up to the terms for softmax and rounding, so these count with those for the table. Its clip is the network's.
     """
     stated, p = claim.terms, float(claim.norm_order or 1.0)
-    if stated.keys() != TERM_MEANINGS.keys() or not all(0 <= value < np.inf for value in stated.values()):
-        return f"the certificate's terms are not {', '.join(TERM_MEANINGS)}, each a number from 0 up"
+    if stated.keys() != set(TERMS) or not all(0 <= value < np.inf for value in stated.values()):
+        return f"the certificate's terms are not {', '.join(TERMS)}, each a number from 0 up"
     blur = stated["softmax"] + stated["rounding"]
     good = p_sum((stated["piecewise"], stated["lost cubes"]), p) + blur
     needed = {

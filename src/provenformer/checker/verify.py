@@ -28,10 +28,14 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import BadFolder, ProvenformerError, Rejected, one_line
+from provenformer.certificates.certificate import Certificate
 from provenformer.certificates.claim import BUILT_IN, YOURS, Claim, claim_about, claim_about_pairs
+from provenformer.checker.circuit.derive import derive_circuit, in_norm
+from provenformer.checker.circuit.derive import false_statement as false_of_circuit
 from provenformer.checker.derive import derive, false_statement
 from provenformer.functions.grid import ContextKind, Grid
 from provenformer.functions.targets import Target
+from provenformer.networks.circuit import CircuitNetwork
 from provenformer.storage import Saved, load, source_digest
 
 CONTEXT_LIMIT = 1 << 27
@@ -84,6 +88,8 @@ def _on_function(saved: Saved, given: Target | None, trust_target: bool) -> Repo
     target.require_pointwise()
     target.require_equivariance()
     target.require_vanishing()
+    if isinstance(saved.network, CircuitNetwork):
+        return _on_circuit(saved.network, saved.certificate, target, claim)
     try:
         grid = _grid(saved, target)
         found = derive(saved.network, target, grid, saved.certificate)
@@ -91,6 +97,19 @@ def _on_function(saved: Saved, given: Target | None, trust_target: bool) -> Repo
         return Report(False, claim.bound, None, str(verdict), {}, claim)
     false = false_statement(saved.certificate, found, grid.cells_per_axis)
     return _compared(claim, found.bound, found.terms, false)
+
+
+def _on_circuit(network: CircuitNetwork, certificate: Certificate, target: Target, claim: Claim) -> Report:
+    """The claim is about a function whose formula became the network."""
+    try:
+        found = derive_circuit(network, target)
+    except Rejected as verdict:
+        return Report(False, claim.bound, None, str(verdict), {}, claim)
+    parts = {"weights": found.exact, "rounding": found.float64 - found.exact}
+    terms = {name: in_norm(value, target, claim.norm_order) for name, value in parts.items()}
+    return _compared(
+        claim, in_norm(found.float64, target, claim.norm_order), terms, false_of_circuit(certificate, found, target)
+    )
 
 
 def _on_data(saved: Saved, given: Target | None) -> Report:

@@ -79,7 +79,7 @@ def _points(axes: int, count: int, cells_per_axis: int | None, seed: int) -> Flo
 
 
 def _values(function: Callable[[Any], Any], x: FloatArray) -> FloatArray:
-    y = np.asarray(function(x), dtype=np.float64)
+    y = np.asarray(function(x.copy()), dtype=np.float64)  # a function may work in place: the other one gets the same x
     if y.shape != x.shape or not np.isfinite(y).all():
         raise ProvenformerError(
             f"a function returned shape {y.shape} or a value that is not finite for input shape {x.shape}; "

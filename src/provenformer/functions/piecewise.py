@@ -64,6 +64,14 @@ class PiecewiseConstant:
         out[~inside] = 0.0
         return np.swapaxes(out, 1, 2).reshape(x.shape)
 
+    def at(self, contexts: IntArray) -> FloatArray:
+        """A_L for contexts (count, n) of token ids, sorted but for sequences: (count, n, d); 0 for one without a value."""
+        if not len(self.contexts):
+            return np.zeros((*contexts.shape, self.grid.token_dim))
+        rank = np.minimum(np.searchsorted(self._keys, self._key(contexts)), len(self.contexts) - 1)
+        own = (self.contexts[rank] == contexts).all(axis=1)
+        return np.where(own[:, None, None], self.values[rank], 0.0)
+
     def cells(self, x: FloatArray) -> IntArray:
         """The cell of every coordinate, decided exactly; -1 below the support, N above it."""
         out = np.empty(x.shape, dtype=np.int64)

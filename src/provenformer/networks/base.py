@@ -117,6 +117,11 @@ class FloatNetwork(ABC):
         """What one has to know to read those tensors again, as JSON."""
 
     @classmethod
+    def positions_shape(cls, layout: dict[str, Any]) -> tuple[int, int]:
+        """What `positions` are, for a layout with token_dim and seq_len: one per entry of the input."""
+        return layout["token_dim"], layout["seq_len"]
+
+    @classmethod
     @abstractmethod
     def of_tensors(cls, layout: dict[str, Any], tensors: dict[str, FloatArray], positions: FloatArray | None) -> Self:
         """The inverse of `tensors` and `layout` (with token_dim and seq_len); a tensor too many or too few is refused."""

@@ -26,6 +26,7 @@ from provenformer.certificates.certificate import Certificate
 from provenformer.functions.grid import Grid
 from provenformer.functions.targets import Target
 from provenformer.networks.base import FloatNetwork
+from provenformer.networks.circuit import CircuitNetwork
 from provenformer.networks.thin import Network
 from provenformer.networks.wide import WideNetwork
 from provenformer.storage.schema import CERTIFICATE, FORMAT, MANIFEST, NETWORK, require_certificate, require_manifest
@@ -35,7 +36,11 @@ if TYPE_CHECKING:
     from torch import nn
 
 # The kinds of network, by the entry of the manifest that holds their layout.
-NETWORKS: dict[str, type[FloatNetwork]] = {"runs": Network, "wide_blocks": WideNetwork}
+NETWORKS: dict[str, type[FloatNetwork]] = {
+    "runs": Network,
+    "wide_blocks": WideNetwork,
+    "circuit_blocks": CircuitNetwork,
+}
 SHARED_LAYERS = 1 << 16  # a longer run must have at least one weight of its own per layer: its file bounds the work
 IS_IT = "is it a saved network?"
 DATA_KEYS = ("inputs", "outputs")
@@ -248,11 +253,10 @@ def _network(manifest: dict[str, Any], tensors: dict[str, FloatArray]) -> FloatN
             raise BadFolder(f"run {i} has {run['layers']:,} layers (limit {SHARED_LAYERS:,}) of the same weights")
     if manifest.get("model_dim", manifest["token_dim"]) < manifest["token_dim"]:
         raise BadFolder("model_dim is below token_dim")
-    return kind.of_tensors(manifest, weights, _positions(manifest, tensors))
+    return kind.of_tensors(manifest, weights, _positions(manifest, tensors, kind.positions_shape(manifest)))
 
 
-def _positions(manifest: dict[str, Any], tensors: dict[str, FloatArray]) -> FloatArray | None:
-    shape = (manifest["token_dim"], manifest["seq_len"])
+def _positions(manifest: dict[str, Any], tensors: dict[str, FloatArray], shape: tuple[int, int]) -> FloatArray | None:
     positions = tensors.get("positions")
     if (positions is not None) != manifest["positional"]:
         raise BadFolder("positions are not where the manifest says so")

@@ -122,10 +122,18 @@ RUN: Check = partial(
     record, {"kind": word, "stage": word, "layers": amount}, {"hidden_dim": partial(whole, 1, COUNT_LIMIT)}
 )
 BLOCK: Check = partial(record, {"stage": word, "hidden_dim": partial(whole, 1, COUNT_LIMIT)}, {})
+HEAD: Check = partial(each, amount, 2)  # sizes of queries and of values
+CIRCUIT_BLOCK: Check = partial(record, {"hidden_dim": amount, "heads": partial(each, HEAD, 0)}, {})
+CLAIM: Check = partial(each, amount, 4)  # channel, layers, atom, rows of its matrix
 # How the tensors of each kind of network are laid out, by the entry that says so.
 LAYOUTS: dict[str, dict[str, Check]] = {
     "runs": {"runs": partial(each, RUN, 1)},
     "wide_blocks": {"wide_blocks": partial(each, BLOCK, 1), "model_dim": partial(whole, 1, COUNT_LIMIT)},
+    "circuit_blocks": {
+        "circuit_blocks": partial(each, CIRCUIT_BLOCK, 0),
+        "channels": partial(each, word, 1),
+        "witness": partial(each, CLAIM, 0),
+    },
 }
 
 FUNCTION: dict[str, Check] = {

@@ -1,7 +1,7 @@
 """A network as an ONNX model: float64, batched input `x` (batch, d, n), output `y` of the same shape.
 
-A tiny network is one `Scan` over its stacked blocks, so that thousands of blocks stay a small graph; a wide network is its
-few blocks written out. Needs the extra `onnx`.
+A tiny network is one `Scan` over its stacked blocks, so that thousands of blocks stay a small graph; wide networks and
+circuits are their few blocks written out. Needs the extra `onnx`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from provenformer.base.arrays import FloatArray
 from provenformer.base.files import atomic_path
 from provenformer.networks.base import FloatNetwork
+from provenformer.networks.circuit import CircuitBlock, CircuitNetwork
 from provenformer.networks.export.blocks import block_weights
 from provenformer.networks.thin import Network
 from provenformer.networks.wide import WideBlock, WideNetwork
@@ -28,7 +29,7 @@ def onnx_model(network: FloatNetwork) -> Any:
     """The model, checked by onnx."""
     graph = _Graph()
     state = "x"
-    if network.positions is not None:
+    if network.positions is not None and len(network.positions) == network.token_dim:
         state = graph.node("Add", state, graph.constant("positions", network.positions))
     graph.nodes.append(helper.make_node("Identity", [_layers(network, graph, state)], ["y"]))
     shape: list[str | int | None] = ["batch", network.token_dim, network.seq_len]
@@ -111,7 +112,36 @@ def _wide(network: WideNetwork, graph: _Graph, state: str) -> str:
     return graph.node("Slice", state, *ends)
 
 
-def _columns(block: WideBlock) -> dict[str, FloatArray]:
+@_layers.register
+def _circuit(network: CircuitNetwork, graph: _Graph, state: str) -> str:
+    """Pad to all channels, add positions, the blocks one after the other, the readout."""
+    pads = graph.constant("pads", np.array([0, 0, 0, 0, network.model_dim - network.token_dim, 0]))
+    state = graph.node("Add", graph.node("Pad", state, pads), graph.constant("positions", network.positions))
+    last = graph.constant("last", np.array([2]))
+    for i, block in enumerate(network.circuit_blocks):
+        after = state
+        for k, head in enumerate(block.heads):
+            names = {n: graph.constant(f"b{i}.h{k}.{n}", v) for n, v in head.weights().items() if v.size and n != "b_Q"}
+            bias = graph.constant(f"b{i}.h{k}.b_Q", head.b_Q[:, None]) if len(head.b_Q) else None
+            after = graph.node("Add", after, _circuit_head(graph, state, names, bias, last))
+        weights = {name: graph.constant(f"b{i}.{name}", v) for name, v in _columns(block).items() if v.size}
+        state = _feed_forward(graph, after, weights) if len(block.b_1) else graph.node("Add", after, weights["b_2"])
+    state = graph.node("MatMul", graph.constant("W_out", network.W_out), state)
+    return graph.node("Add", state, graph.constant("b_out", network.b_out[:, None]))
+
+
+def _circuit_head(graph: _Graph, state: str, weights: dict[str, str], bias: str | None, last: str) -> str:
+    """W_O (W_V X) softmax((W_K X)^T (W_Q X + b_Q)); without queries the average, which every token gets."""
+    values = graph.node("MatMul", weights["W_V"], state)  # (batch, v, n)
+    if bias is None:
+        return graph.node("MatMul", weights["W_O"], graph.node("ReduceMean", values, last, keepdims=1))
+    queries = graph.node("Add", graph.node("MatMul", weights["W_Q"], state), bias)
+    keys = graph.node("Transpose", graph.node("MatMul", weights["W_K"], state), perm=[0, 2, 1])  # (batch, key, m)
+    attended = graph.node("Softmax", graph.node("MatMul", keys, queries), axis=1)  # (batch, key, query)
+    return graph.node("MatMul", weights["W_O"], graph.node("MatMul", values, attended))
+
+
+def _columns(block: WideBlock | CircuitBlock) -> dict[str, FloatArray]:
     """Weights with biases as columns, so that they broadcast over tokens."""
     return {name: value[:, None] if value.ndim == 1 else value for name, value in block.weights().items()}
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from provenformer.base.arrays import FloatArray
 from provenformer.networks.base import FloatNetwork
+from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Head
 from provenformer.networks.export.blocks import block_weights
 from provenformer.networks.thin import Network
 from provenformer.networks.wide import WideBlock, WideNetwork
@@ -112,6 +113,67 @@ class WideTorchBlock(nn.Module):
         return result
 
 
+class CircuitBlocks(nn.Module):
+    """A circuit (networks/circuit.py), float64; `.float()` makes it float32, for which it has a bound of its own."""
+
+    def __init__(self, network: CircuitNetwork) -> None:
+        super().__init__()
+        self.token_dim, self.seq_len, self.model_dim = network.token_dim, network.seq_len, network.model_dim
+        self.blocks = nn.ModuleList(CircuitTorchBlock(block) for block in network.circuit_blocks)
+        self.positions = nn.Parameter(torch.from_numpy(network.positions.T.copy()))  # (n, D): tokens in rows
+        self.readout = _linear(network.W_out, network.b_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """g(X) for X of shape (..., d, n), in the type of the weights."""
+        if x.shape[-2:] != (self.token_dim, self.seq_len):
+            raise ValueError(f"X has shape {tuple(x.shape)}, not (..., {self.token_dim}, {self.seq_len})")
+        tokens = x.to(self.positions.dtype).transpose(-1, -2)
+        state = nn.functional.pad(tokens, (0, self.model_dim - self.token_dim)) + self.positions
+        for block in self.blocks:
+            state = block(state)
+        result: Tensor = self.readout(state).transpose(-1, -2)
+        return result
+
+
+class CircuitTorchBlock(nn.Module):
+    """Heads, all of which read the same state, then a feed-forward layer, each with its skip."""
+
+    def __init__(self, block: CircuitBlock) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(CircuitHead(head) for head in block.heads)
+        self.up = _linear(block.W_1, block.b_1) if len(block.b_1) else None
+        self.down = _linear(block.W_2) if len(block.b_1) else None
+        self.bias = nn.Parameter(torch.from_numpy(block.b_2.copy()))
+
+    def forward(self, state: Tensor) -> Tensor:
+        after = state
+        for head in self.heads:
+            after = after + head(state)
+        if self.up is not None and self.down is not None:
+            after = after + self.down(torch.relu(self.up(after)))
+        return after + self.bias
+
+
+class CircuitHead(nn.Module):
+    """One head; without queries and keys it averages."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__()
+        self.query = _linear(head.W_Q, head.b_Q) if len(head.b_Q) else None
+        self.key = _linear(head.W_K) if len(head.b_Q) else None
+        self.value, self.output = _linear(head.W_V), _linear(head.W_O)
+
+    def forward(self, state: Tensor) -> Tensor:
+        values: Tensor = self.value(state)
+        if self.query is None or self.key is None:
+            mixed = values.mean(dim=-2, keepdim=True).expand_as(values)
+        else:
+            scores = self.query(state) @ self.key(state).transpose(-1, -2)  # (..., query, key)
+            mixed = torch.softmax(scores, dim=-1) @ values
+        result: Tensor = self.output(mixed)
+        return result
+
+
 def _linear(weight: FloatArray, bias: FloatArray | None = None) -> nn.Linear:
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=torch.float64)
     with torch.no_grad():
@@ -123,3 +185,4 @@ def _linear(weight: FloatArray, bias: FloatArray | None = None) -> nn.Linear:
 
 torch_module.register(Network, TransformerBlocks)
 torch_module.register(WideNetwork, WideBlocks)
+torch_module.register(CircuitNetwork, CircuitBlocks)

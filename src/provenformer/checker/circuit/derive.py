@@ -1,0 +1,55 @@
+"""What follows from a circuit's weights and its target: the uniform bound, hence one in every norm, in float64 and in float32."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from provenformer.base.errors import ProvenformerError, Rejected
+from provenformer.certificates.certificate import Certificate
+from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
+from provenformer.functions.targets import Target
+from provenformer.networks.circuit import CircuitNetwork
+from provenformer.symbols.trace import trace
+
+TERMS = {"tables", "attention", "rounding"}
+ROOM = 1e-9  # relative: sums of the same numbers in another order
+
+
+def derive_circuit(network: CircuitNetwork, target: Target) -> CircuitBound:
+    """sup |f - g| over the box: f is traced anew, and the walk goes through the weights."""
+    if (target.token_dim, target.seq_len) != (network.token_dim, network.seq_len):
+        raise Rejected("the target's token_dim and seq_len are not those of the network")
+    try:
+        traced = trace(target)
+    except ProvenformerError as error:
+        raise Rejected(str(error)) from None
+    return circuit_bound(network, traced.graph, traced.outputs, target.low, target.high)
+
+
+def in_norm(uniform: float, target: Target, norm_order: float | None) -> float:
+    """d_p <= sup (d n vol)^(1/p); the largest entry for None and infinity."""
+    if norm_order is None or norm_order == np.inf:
+        return uniform
+    volume = float(np.prod(target.high - target.low) ** target.seq_len)
+    return float(uniform * (target.token_dim * target.seq_len * volume) ** (1 / norm_order) * (1 + 1e-12))
+
+
+def false_statement(claim: Certificate, found: CircuitBound, target: Target) -> str | None:
+    """What a certificate says beside its bound and does not follow from the weights; None if all of it does."""
+    if claim.kind != "rigorous" or claim.domain != "box":
+        return "a circuit's certificate is rigorous and about the box"
+    if not (claim.norm_order is None or claim.norm_order >= 1):
+        return f"the certificate's norm {claim.norm_order} is below 1"
+    terms = claim.terms.values()
+    if not claim.terms.keys() <= TERMS:
+        return f"the certificate has terms other than {', '.join(sorted(TERMS))}"
+    if not all(0 <= value < np.inf for value in terms) or not sum(terms) <= claim.bound * (1 + ROOM):
+        return "the certificate's terms are not numbers from 0 up whose sum is at most its bound"
+    stated, derived = claim.details.get("bounds", {}), {"float64": found.float64, "float32": found.float32}
+    if not isinstance(stated, dict) or not stated.keys() <= derived.keys():
+        return "the certificate states bounds of its own for something else than float64 and float32"
+    for name, value in stated.items():
+        least = in_norm(derived[name], target, claim.norm_order)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value * (1 + ROOM):
+            return f"the weights give {least:.6g} in {name}, more than the {value} that the certificate states"
+    return None

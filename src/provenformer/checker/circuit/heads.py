@@ -1,0 +1,237 @@
+"""The attention half of a block, one written channel at a time. Rules and proofs: docs/circuits-verify.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import Rejected
+from provenformer.checker.circuit.errors import Error
+from provenformer.checker.circuit.linear import Combination, combine, difference, hull, inner, largest, mixed, of_lin
+from provenformer.checker.circuit.precision import CAST, ELEMENTARY, LARGEST, UNIT, gamma_of, sum_rounding
+from provenformer.checker.circuit.scores import Products, score_gap
+from provenformer.checker.circuit.softmax import largest_gap, movement, movement_of
+from provenformer.checker.circuit.state import Channel, Reading, State
+from provenformer.networks.circuit import Head
+from provenformer.symbols.graph import Attend, Graph, Largest
+
+NO_WEIGHT = 2.0**-70  # keys below this weight are summed up separately: adding something tiny errs by no more than that
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What a head's queries and keys stand for. Every bound that does not depend on what is written."""
+
+    where: str
+    head: Head
+    state: State
+    queries: list[Reading]  # without the bias
+    keys: list[Reading]
+
+    @classmethod
+    def of(cls, where: str, head: Head, state: State) -> Scores:
+        return cls(where, head, state, [state.read(row) for row in head.W_Q], [state.read(row) for row in head.W_K])
+
+    @property
+    def positional(self) -> bool:
+        """Whether they depend on positions alone."""
+        return bool(self.known.all())
+
+    @cached_property
+    def query_values(self) -> list[Combination]:
+        return [
+            Combination(r.value.parts, r.value.constant + bias, r.value.slack)
+            for r, bias in zip(self.queries, self.head.b_Q, strict=True)
+        ]
+
+    @cached_property
+    def known(self) -> NDArray[np.bool_]:
+        """Which products query times key are of positions alone."""
+        varying = self.state.varying
+        reads = [w[:, varying].any(axis=1) for w in (self.head.W_Q, self.head.W_K)]
+        return np.asarray(~(reads[0] | reads[1]), dtype=np.bool_)
+
+    @cached_property
+    def sizes(self) -> tuple[FloatArray, FloatArray]:
+        """Of the known products, (query, key): the sum of their absolute terms, and how many roundings they suffer.
+
+        Terms that are exactly 0 are added exactly.
+        """
+        head, state = self.head, self.state
+        positions = np.broadcast_to(state.constants, (len(state.channels), state.seq_len))
+        W_Q, W_K, b_Q = head.W_Q[self.known], head.W_K[self.known], head.b_Q[self.known, None]
+        there = (positions != 0).astype(np.float64)
+        q, k = np.abs(W_Q) @ np.abs(positions) + np.abs(b_Q), np.abs(W_K) @ np.abs(positions)
+        each = [((W_Q != 0) @ there).max(initial=0.0), ((W_K != 0) @ there).max(initial=0.0)]
+        if (q == q[:, :1]).all():
+            q = q[:, :1]
+        terms = (q != 0).astype(np.float64).T @ (k != 0).astype(np.float64)
+        return q.T @ k, terms + sum(each) + 8
+
+    def without_slack(self, combinations: list[Combination]) -> list[Combination]:
+        """Known ones without their slack: their products have a bound of their own, entry by entry."""
+        pairs = zip(combinations, self.known, strict=True)
+        return [Combination(one.parts, one.constant) if known else one for one, known in pairs]
+
+    @cached_property
+    def roundings(self) -> FloatArray:
+        """(arithmetics,): roundings in a row that a known product, and the sum of all products, can suffer."""
+        return np.asarray(self.sizes[1].max(initial=8.0) + np.count_nonzero(~self.known) + 4 * CAST)
+
+    @cached_property
+    def moved(self) -> FloatArray:
+        """(arithmetics,): how far execution may move any score from the exact one, up to what all keys of a query share.
+
+        q~ k~ - q k = (q~ - q)(k~ - m) + q (k~ - k) + (q~ - q) m, and the last term is shared: m is the middle of k's range.
+        """
+        ranges = self.state.ranges
+        total, size = np.zeros(len(UNIT)), np.full(len(UNIT), float(self.sizes[0].max(initial=0.0)))
+        total = total + 2 * gamma_of(self.roundings) * size
+        for r in np.flatnonzero(~self.known):
+            query, value, key, bias = self.queries[r], self.query_values[r], self.keys[r], self.head.b_Q[r]
+            q, (low, high) = largest(value, ranges), hull(key.value, ranges)
+            k, half = max(abs(low), abs(high)), (high - low) / 2
+            e_q = query.error.plain + query.rounding + (2 + 2 * CAST) * UNIT * (q + abs(bias) + query.error.plain)
+            e_k = key.error.plain + key.rounding
+            total = total + e_q * (half + e_k) + q * e_k
+            size = size + (q + e_q) * (k + e_k)
+        # the sum of products, and the largest score subtracted before exp
+        total = total + (2 * gamma_of(self.roundings) + 4 * UNIT) * size
+        return np.where((UNIT == 0) | (size <= LARGEST), total, np.inf)
+
+    @cached_property
+    def matrix(self) -> tuple[FloatArray, FloatArray]:
+        """Positional scores: softmax weights (query, key), one row if all are equal, and how far they move as executed."""
+        head, state, n = self.head, self.state, self.state.seq_len
+        known = np.broadcast_to(state.constants, (len(state.channels), n))
+        q, k = head.W_Q @ known + head.b_Q[:, None], head.W_K @ known
+        size = self.sizes[0]
+        if len(size) == 1:
+            q = q[:, :1]
+        scores = np.broadcast_to(q.T @ k, (len(size), n))
+        spare = scores - scores.max(axis=1, keepdims=True)
+        weights = np.exp(spare)
+        weights = (weights / weights.sum(axis=1, keepdims=True, dtype=np.longdouble)).astype(np.float64)
+        size = size + np.abs(scores) + np.abs(scores).max(axis=1, keepdims=True)
+        units = 2 * gamma_of(self.roundings)
+        units[0] = 2 * (self.roundings[0] + 4) * 2.0**-53 if spare.any() else 0.0  # of the scores as computed here
+        moved = np.array([movement_of(weights, np.minimum(u * size, 700.0)) for u in units])
+        own = 16 * 2.0**-53 if spare.any() else 2.0**-53  # exp to four units in the last place, or of 0
+        return weights, np.where((UNIT == 0) | (size.max() <= LARGEST), moved + (UNIT > 0) * moved[0] + own, np.inf)
+
+    @cached_property
+    def summing(self) -> tuple[int, float]:
+        """How many keys can matter to a sum over keys, and the weight of all others together."""
+        if not self.positional:
+            return self.state.seq_len, 0.0
+        weights = self.matrix[0]
+        matters = weights > NO_WEIGHT
+        return int(matters.sum(axis=1).max()), float(np.where(matters, 0.0, weights).sum(axis=1).max()) * (1 + 1e-9)
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """What a head adds to one channel before its weights are known: a combination at every key."""
+
+    reading: Reading
+    computing: FloatArray  # (arithmetics,): exp, sums, division and products, in any order
+
+    @classmethod
+    def of(cls, scores: Scores, channel: int) -> Values:
+        head, state = scores.head, scores.state
+        used = head.W_O[channel]
+        row = used @ head.W_V
+        size = (np.abs(used) @ np.abs(head.W_V)) @ state.size
+        longest = int(np.count_nonzero(head.W_V[used != 0], axis=1).max(initial=0))
+        keys, tail = scores.summing
+        count = 2 * keys + ELEMENTARY + longest + int(np.count_nonzero(used)) + 12
+        reading = state.read(row)
+        own = (len(used) + 2) * 2.0**-53 * size[0]  # of the product W_O W_V as computed here
+        if np.count_nonzero(used) == 1 and np.abs(used).max() == 1:
+            own = 0.0  # it is a copy
+        return cls(reading, sum_rounding(count, size * (1 + 1e-9)) + 4 * tail * size * (UNIT > 0) + own)
+
+    def spread(self, state: State) -> FloatArray:
+        """The range of the executed values."""
+        low, high = hull(self.reading.value, state.ranges)
+        return high - low + 2 * self.reading.error.plain
+
+
+def write_mixture(heads: list[Scores], channel: int, claim: Combination) -> Channel:
+    """Heads that look at positions alone: what they add is linear, and is compared with the claim coefficient by coefficient."""
+    state = heads[0].state
+    ranges, before = state.ranges, state.channels[channel]
+    total, error, extra = before.holds, Error.absolute(before.error.plain), np.zeros(len(UNIT))
+    for scores in heads:
+        values = Values.of(scores, channel)
+        weights, variation = scores.matrix
+        total = combine([(1.0, total), (1.0, mixed(weights, values.reading.value, ranges))], ranges)
+        extra = extra + variation * values.spread(state) + values.computing
+        alone = len(heads) == 1 and before.holds.is_constant
+        error = values.reading.error.plus(error.plain) if alone else error.plus(values.reading.error.plain)
+    extra = extra * (1 + error.rho.max(axis=0))  # what is relative is so to the exact mixture
+    gap = largest(difference(total.without_constant(), claim, ranges), ranges)
+    size = largest(total, ranges) + error.plain + state.size[channel]
+    error = error.plus(extra + gap + sum_rounding(len(heads) + 2, size))
+    return Channel(Combination(claim.parts, total.constant, claim.slack), error)
+
+
+def write_attention(scores: Scores, channel: int, operation: Attend, claim: Combination, graph: Graph) -> Channel:
+    """Softmax of scores that depend on the input."""
+    state = scores.state
+    values = Values.of(scores, channel)
+    wanted = of_lin(operation.values, state.ranges, graph.seq_len)
+    offset, gap = _offset(values.reading.value, wanted, state)
+    queries, keys = (
+        [of_lin(lin, state.ranges, graph.seq_len) for lin in part] for part in (operation.queries, operation.keys)
+    )
+    found = Products(scores.without_slack(scores.query_values), scores.without_slack([r.value for r in scores.keys]))
+    unsure = scores.sizes[0] * scores.sizes[1] * 2.0**-52
+    apart = score_gap(found, Products(queries, keys), operation.bias, unsure, state.ranges, graph.seq_len)
+    variation = movement(scores.moved + apart.shift) + apart.tail_wanted + apart.tail_found * np.exp(2 * scores.moved)
+    error = values.reading.error.plain + gap + np.minimum(variation, 1.0) * values.spread(state) + values.computing
+    return _written(state, channel, claim, offset, error)
+
+
+def write_largest(scores: Scores, channel: int, operation: Largest, claim: Combination, graph: Graph) -> Channel:
+    """Softmax of a multiple of the values themselves: close to their maximum, from below."""
+    state, n = scores.state, graph.seq_len
+    ranges = state.ranges
+    if not all(q.is_constant and (q.constant == q.constant[0]).all() for q in scores.query_values):
+        raise Rejected(f"{scores.where}: the query of a maximum must be the same number at every token")
+    wanted = of_lin(operation.of, ranges, n)
+    key = combine(
+        [(float(q.constant[0]), k.value) for q, k in zip(scores.query_values, scores.keys, strict=True)], ranges
+    )
+    norm = inner(wanted, wanted, n)
+    sharpness = inner(key, wanted, n) / norm if norm else 0.0
+    if not (np.isfinite(sharpness) and sharpness > 0):
+        raise Rejected(f"{scores.where}: its keys do not grow with the values whose maximum it takes")
+    low, high = hull(difference(key, combine([(sharpness, wanted)], ranges), ranges), ranges)
+    apart = scores.moved + (high - low) / 2 + sharpness * wanted.slack
+    values = Values.of(scores, channel)
+    offset, gap = _offset(values.reading.value, wanted, state)
+    below = largest_gap(n, apart) / sharpness * (1 + 1e-12)
+    error = values.reading.error.plain + gap + below + values.computing
+    return _written(state, channel, claim, offset, error)
+
+
+def _offset(value: Combination, wanted: Combination, state: State) -> tuple[float, float]:
+    """A number c and a bound of |value - wanted - c|."""
+    gap = difference(value, wanted, state.ranges)
+    offset = float(gap.constant.max() + gap.constant.min()) / 2
+    rest = Combination(gap.parts, gap.constant - offset, gap.slack)
+    return offset, largest(rest, state.ranges)
+
+
+def _written(state: State, channel: int, claim: Combination, offset: float, error: FloatArray) -> Channel:
+    """A channel that held a known number, after something was added to it."""
+    before = state.channels[channel]
+    error = error + largest(before.holds.without_constant(), state.ranges) + before.error.plain
+    size = largest(claim, state.ranges) + abs(offset) + error + state.size[channel]
+    constant = before.holds.constant + offset
+    return Channel(Combination(claim.parts, constant, claim.slack), Error.absolute(error + sum_rounding(4, size)))

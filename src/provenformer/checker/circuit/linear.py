@@ -1,0 +1,250 @@
+"""Linear combinations of atoms as the checker reads them off weights, their differences, and between what they lie.
+
+    value_j = constant_j + sum over atoms of own * atom(j) + sum_k mix[j, k] atom(k)
+
+The checker's own rounding in computing coefficients is kept as `slack`: the exact combination is within it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import Rejected
+from provenformer.symbols.graph import Lin
+
+U = 2.0**-53
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The share of one atom. mix: None, (1, n) or (n, n); for an atom that is the same at every token (1, 1) or (n, 1)."""
+
+    own: float
+    mix: FloatArray | None
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    """low <= atom <= high on the box, and which atoms are the same at every token."""
+
+    low: dict[int, float]
+    high: dict[int, float]
+    uniform: dict[int, bool]
+
+    def size(self, atom: int) -> float:
+        return max(abs(self.low[atom]), abs(self.high[atom]))
+
+
+@dataclass(frozen=True, eq=False)
+class Combination:
+    """constant is (1,) or (n,)."""
+
+    parts: dict[int, Part]
+    constant: FloatArray
+    slack: float = 0.0
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.parts
+
+    def without_constant(self) -> Combination:
+        return Combination(self.parts, np.zeros(1), self.slack)
+
+
+def atom_combination(atom: int, ranges: Ranges, rows: FloatArray | None = None) -> Combination:
+    """rows @ atom, or the atom itself."""
+    if rows is None:
+        return Combination({atom: Part(1.0, None)}, np.zeros(1))
+    if ranges.uniform[atom]:
+        sums = rows.sum(axis=1, keepdims=True)
+        slack = len(rows[0]) * U * float(np.abs(rows).sum(axis=1).max()) * ranges.size(atom)
+        return Combination({atom: _tidied(0.0, sums)}, np.zeros(1), slack)
+    return Combination({atom: Part(0.0, rows)}, np.zeros(1))
+
+
+def of_lin(lin: Lin, ranges: Ranges, n: int) -> Combination:
+    """A combination of the graph as the checker writes it; one row stands for every token."""
+    if lin.rows not in (1, n):
+        raise Rejected(f"the formula has an argument of {lin.rows} rows, neither one nor one per token")
+    parts: dict[int, Part] = {}
+    slack = lin.slack
+    for atom, term in lin.terms.items():
+        uniform = ranges.uniform[atom]
+        if term.own and not uniform and lin.rows != n:
+            raise Rejected("the formula has a combination of one row that reads its own token")
+        mix = term.mix
+        if mix is not None and mix.shape not in {(1, n), (lin.rows, n)}:
+            raise Rejected(f"the formula has a matrix of shape {mix.shape} on {lin.rows} rows")
+        if mix is not None and uniform:
+            slack += n * U * float(np.abs(mix).sum(axis=1).max()) * ranges.size(atom)
+            mix = mix.sum(axis=1, keepdims=True)
+        part = _tidied(term.own, mix)
+        if part.own or part.mix is not None:
+            parts[atom] = part
+    return Combination(parts, np.atleast_1d(lin.constant), slack)
+
+
+def _tidied(own: float, mix: FloatArray | None) -> Part:
+    """Without a matrix that does nothing, and with the (1, 1) of a uniform atom taken into `own`."""
+    if mix is not None and mix.shape == (1, 1):
+        own, mix = own + float(mix[0, 0]), None
+    if mix is not None and not mix.any():
+        mix = None
+    return Part(own, mix)
+
+
+def combine(pieces: Iterable[tuple[float, Combination]], ranges: Ranges) -> Combination:
+    """sum of factor * combination."""
+    pieces = [(factor, one) for factor, one in pieces if factor]
+    parts: dict[int, Part] = {}
+    constant: FloatArray = np.zeros(1)
+    slack, terms = 0.0, 0.0
+    for factor, one in pieces:
+        constant = constant + factor * one.constant
+        slack += abs(factor) * one.slack
+        if len(pieces) > 1 or abs(factor) != 1.0:
+            terms += abs(factor) * size_of(one, ranges)
+        for atom, part in one.parts.items():
+            before = parts.get(atom)
+            mix = None if part.mix is None else part.mix if factor == 1.0 else factor * part.mix
+            if before is not None and before.mix is not None:
+                mix = before.mix if mix is None else before.mix + mix
+            parts[atom] = _tidied((before.own if before else 0.0) + factor * part.own, mix)
+    parts = {atom: part for atom, part in parts.items() if part.own or part.mix is not None}
+    return Combination(parts, constant, (slack + (len(pieces) + 2) * U * terms) * (1 + 1e-12))
+
+
+def difference(one: Combination, other: Combination, ranges: Ranges) -> Combination:
+    """one - other; exactly 0 where both are the same arrays."""
+    return combine([(1.0, one), (-1.0, other)], ranges)
+
+
+def mixed(weights: FloatArray, one: Combination, ranges: Ranges) -> Combination:
+    """weights @ one: weights (1, n) or (n, n), rows the tokens that it goes to."""
+    n = weights.shape[1]
+    parts: dict[int, Part] = {}
+    totals = weights.sum(axis=1, keepdims=True)
+    gain = float(np.abs(weights).sum(axis=1).max())
+    for atom, part in one.parts.items():
+        uniform = ranges.uniform[atom]
+        mix: FloatArray | None = None
+        if part.own:
+            mix = part.own * (totals if uniform else weights)
+        if part.mix is not None:
+            moved = totals * part.mix if part.mix.shape[0] == 1 else weights @ part.mix
+            mix = moved if mix is None else mix + moved
+        parts[atom] = _tidied(0.0, mix)
+    constant = (weights @ np.broadcast_to(one.constant, (n,))) if len(one.constant) > 1 else totals[:, 0] * one.constant
+    slack = gain * (one.slack + (n + 4) * U * size_of(one, ranges)) * (1 + 1e-12)
+    return Combination({a: p for a, p in parts.items() if p.own or p.mix is not None}, constant, slack)
+
+
+def span(one: Combination, ranges: Ranges) -> tuple[FloatArray, FloatArray]:
+    """low <= value_j <= high, per token: (1,) or (n,), rounded outwards, slack included."""
+    low = high = one.constant
+    terms: FloatArray = np.abs(one.constant)
+    count = 4
+    for atom, part in one.parts.items():
+        plus, minus = _row_sums(part, ranges.uniform[atom])
+        bottom, top = ranges.low[atom], ranges.high[atom]
+        low = low + plus * bottom + minus * top
+        high = high + plus * top + minus * bottom
+        terms = terms + _weight(part) * ranges.size(atom)
+        count += 4 + (0 if part.mix is None else part.mix.shape[1])
+    off = count * U * terms * (1 + 1e-9) + one.slack
+    return low - off, high + off
+
+
+def _row_sums(part: Part, uniform: bool) -> tuple[FloatArray, FloatArray]:
+    """Per row: the sum of the positive, and of the negative coefficients."""
+    own, mix = part.own, part.mix
+    if mix is None:
+        return np.array([max(own, 0.0)]), np.array([min(own, 0.0)])
+    if uniform:
+        whole = own + mix[:, 0]
+        return np.maximum(whole, 0.0), np.minimum(whole, 0.0)
+    sums, sizes = mix.sum(axis=1), np.abs(mix).sum(axis=1)
+    plus, minus = (sizes + sums) / 2, (sums - sizes) / 2
+    if own:
+        diagonal = mix[0] if len(mix) == 1 else np.diagonal(mix)
+        plus = plus - np.maximum(diagonal, 0.0) + np.maximum(diagonal + own, 0.0)
+        minus = minus - np.minimum(diagonal, 0.0) + np.minimum(diagonal + own, 0.0)
+    return plus, minus
+
+
+def size_of(one: Combination, ranges: Ranges) -> float:
+    """At least sum |coefficient| |atom| + |constant|, for rounding."""
+    total = float(np.abs(one.constant).max())
+    return (total + sum(_weight(part) * ranges.size(atom) for atom, part in one.parts.items())) * (1 + 1e-9)
+
+
+def _weight(part: Part) -> float:
+    """The largest sum of absolute coefficients of a row."""
+    return abs(part.own) + (0.0 if part.mix is None else float(np.abs(part.mix).sum(axis=1).max()))
+
+
+def largest(one: Combination, ranges: Ranges) -> float:
+    """The largest |value| at any token."""
+    low, high = span(one, ranges)
+    return float(max(-low.min(), high.max(), 0.0))
+
+
+def hull(one: Combination, ranges: Ranges) -> tuple[float, float]:
+    """The range over all tokens."""
+    low, high = span(one, ranges)
+    return float(low.min()), float(high.max())
+
+
+def inner(one: Combination, other: Combination, n: int) -> float:
+    """A scalar product of coefficients (constants left out), for fits only: no bound rests on it."""
+    total = 0.0
+    for atom, a in one.parts.items():
+        b = other.parts.get(atom)
+        if b is None:
+            continue
+        total += n * a.own * b.own
+        for own, mix in ((a.own, b.mix), (b.own, a.mix)):
+            if own and mix is not None:
+                total += own * float(mix.sum() if 1 in mix.shape else np.trace(mix))
+        if a.mix is not None and b.mix is not None:
+            rows = n if a.mix.shape[0] == 1 and b.mix.shape[0] == 1 else 1
+            total += rows * float((a.mix * b.mix).sum())
+    return total
+
+
+def token_factors(one: Combination, other: Combination, n: int) -> FloatArray:
+    """Per token a number p_j with one_j close to p_j other_j (constants left out): a fit, no bound rests on it."""
+    top, bottom = np.zeros(n), np.zeros(n)
+    for atom, part in other.parts.items():
+        rows = _dense(part, n)
+        bottom += (rows * rows).sum(axis=1)
+        if atom in one.parts:
+            top += (_dense(one.parts[atom], n) * rows).sum(axis=1)
+    return np.where(bottom > 0, top / np.where(bottom > 0, bottom, 1.0), 0.0)
+
+
+def scaled_rows(factors: FloatArray, one: Combination, n: int, ranges: Ranges) -> Combination:
+    """factors_j one_j, without its constant."""
+    parts = {
+        atom: Part(0.0, factors[:, None] * (_dense(part, n) if not ranges.uniform[atom] else _column(part, n)))
+        for atom, part in one.parts.items()
+    }
+    top = float(np.abs(factors).max())
+    return Combination(parts, np.zeros(1), top * (one.slack + 2 * U * size_of(one, ranges)) * (1 + 1e-12))
+
+
+def _dense(part: Part, n: int) -> FloatArray:
+    """Coefficients (n, keys); of an atom that is the same at every token, in a column."""
+    if part.mix is not None and part.mix.shape[1] == 1 and n > 1:
+        return _column(part, n)
+    rows = np.zeros((n, n)) if part.mix is None else np.broadcast_to(part.mix, (n, n)).copy()
+    rows[np.arange(n), np.arange(n)] += part.own
+    return rows
+
+
+def _column(part: Part, n: int) -> FloatArray:
+    return np.broadcast_to(part.own + (0.0 if part.mix is None else part.mix), (n, 1)).copy()

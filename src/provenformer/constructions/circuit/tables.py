@@ -1,0 +1,165 @@
+"""Piecewise linear tables as ReLU units: constant + sum of coefficient * relu(sign * (z - knot)).
+
+The error of a table against its formula is bounded from the finished units: at the knots exactly (extended precision with
+a radius), between them by h^2/8 sup |formula''| (docs/circuits.md, Lemma 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import ProvenformerError
+from provenformer.symbols.formula import Formula
+from provenformer.symbols.jets import cells, jet
+
+DENSITY_CELLS = 1200
+ROUNDS = 60
+PATIENCE = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """A piecewise linear function on the line, written as ReLUs that grow away from an anchor."""
+
+    sign: FloatArray  # +1 or -1
+    knot: FloatArray
+    coefficient: FloatArray
+    constant: float
+    steepest: float  # the largest |slope| anywhere
+
+    def __len__(self) -> int:
+        return len(self.knot)
+
+    def reach(self, low: float, high: float) -> FloatArray:
+        """The largest output of every unit for z in [low, high]."""
+        return np.maximum(np.where(self.sign > 0, high - self.knot, self.knot - low), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Units with |units(z) - formula(z)| <= error for z in [low, high]."""
+
+    units: Units
+    error: float
+
+
+def units_of_pieces(knots: FloatArray, slopes: FloatArray, start: float, low: float, high: float) -> Units:
+    """The continuous function with slopes[i] left of knots[i] and slopes[i + 1] right of it, `start` at knots[0].
+
+    The anchor is the knot that keeps the sizes of the terms, and so their rounding, smallest over [low, high].
+    """
+    jumps = np.diff(slopes)
+    values = start + np.concatenate([[0.0], np.cumsum(slopes[1:-1] * np.diff(knots))])
+    weight = np.abs(jumps)
+    after = np.append(np.cumsum((weight * (high - knots))[::-1])[::-1][1:], 0.0)
+    before = np.append(0.0, np.cumsum(weight * (knots - low))[:-1])
+    cost = np.abs(slopes[1:]) * (high - knots) + after + np.abs(slopes[:-1]) * (knots - low) + before
+    a = int(np.argmin(cost))
+    sign = np.concatenate([np.ones(len(knots) - a), -np.ones(a + 1)])
+    knot = np.concatenate([knots[a:], knots[a::-1]])
+    coefficient = np.concatenate([[slopes[a + 1]], jumps[a + 1 :], [-slopes[a]], jumps[:a][::-1]])
+    kept = coefficient != 0
+    steepest = float(np.abs(slopes).max()) * (1 + 1e-12)
+    return Units(sign[kept], knot[kept], coefficient[kept], float(values[a]), steepest)
+
+
+@dataclass(frozen=True, eq=False)
+class Density:
+    """Cells of a range and sup |formula''| on each: how many knots a table of a given error needs, and where."""
+
+    edges: FloatArray
+    bend: FloatArray
+
+    @classmethod
+    def of(cls, formula: Formula, low: float, high: float) -> Density:
+        edges = cells(low, high, DENSITY_CELLS)
+        found, width = jet(formula, edges[:-1], edges[1:]), np.diff(edges)
+        bend = np.maximum(np.abs(found.second.lo), np.abs(found.second.hi))
+        # where the second derivative is not bounded, a cell is no worse than the oscillation on it
+        worst = 8 * (found.value.hi - found.value.lo) / np.maximum(width, 1e-300) ** 2
+        return cls(edges, np.minimum(np.where(np.isnan(bend), np.inf, bend), worst))
+
+    def knots_per_root(self) -> float:
+        """C: a table of error delta has about C / sqrt(delta) knots."""
+        return float(np.sum(np.sqrt(self.bend / 16) * np.diff(self.edges)))
+
+
+def fit(formula: Formula, low: float, high: float, error: float, density: Density) -> Table:
+    """A table within `error` of the formula on [low, high], knots where it bends."""
+    rate = np.sqrt(density.bend / (16 * error)) * np.diff(density.edges)
+    for attempt in range(ROUNDS):
+        wanted = np.concatenate([[0.0], np.cumsum(rate)])
+        count = max(1, int(np.ceil(wanted[-1] - 1e-9)))
+        knots = np.interp(np.linspace(0.0, wanted[-1], count + 1), wanted, density.edges)
+        knots[0], knots[-1] = low, high
+        table, ratio, segments = _try(formula, np.unique(knots), error)
+        if ratio.max() <= 1.0:
+            return table
+        centres = (density.edges[:-1] + density.edges[1:]) / 2
+        at = np.clip(np.searchsorted(segments, centres) - 1, 0, len(ratio) - 1)
+        rate = rate * np.sqrt(np.clip(ratio * 1.02, 1.0, 4.0))[at] + np.where(ratio[at] > 1, 1e-3 / len(rate), 0.0)
+        if attempt >= PATIENCE:  # where the formula turns, knots move and the worst piece with them: more everywhere
+            rate = rate * 1.08
+    raise ProvenformerError(
+        f"no table of {formula} on [{low:.4g}, {high:.4g}] reaches {error:.3g}; use a larger tolerance."
+    )
+
+
+def _try(formula: Formula, knots: FloatArray, error: float) -> tuple[Table, FloatArray, FloatArray]:
+    """A table on given knots: values moved to the middle of the error band where the formula bends one way."""
+    values = np.broadcast_to(np.asarray(formula(knots), dtype=np.float64), knots.shape)
+    bend, h = jet(formula, knots[:-1], knots[1:]).second, np.diff(knots)
+    one_way = (bend.lo >= 0).astype(float) - (bend.hi <= 0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        lift = h**2 / 16 * np.where(one_way > 0, bend.hi, np.where(one_way < 0, -bend.lo, 0.0))
+    middle = np.abs(np.asarray(formula((knots[:-1] + knots[1:]) / 2)) - (values[:-1] + values[1:]) / 2) / 2
+    shift = -one_way * np.where(np.isfinite(lift), np.minimum(lift, error), middle)
+    values = values + np.concatenate([shift[:1], (shift[:-1] + shift[1:]) / 2, shift[-1:]])
+    slopes = np.diff(values) / h
+    if len(knots) == 2:  # one piece: an anchor in the middle
+        centre = (knots[:1] + knots[1:]) / 2
+        units = units_of_pieces(centre, np.repeat(slopes, 2), float(values.mean()), knots[0], knots[-1])
+    else:
+        units = units_of_pieces(knots[1:-1], slopes, float(values[1]), knots[0], knots[-1])
+    segments, errors = segment_errors(formula, units, float(knots[0]), float(knots[-1]))
+    return Table(units, float(errors.max())), errors / error, segments
+
+
+def segment_errors(formula: Formula, units: Units, low: float, high: float) -> tuple[FloatArray, FloatArray]:
+    """Lemma 1: the ends of the pieces of [low, high], and sup |units - formula| on each."""
+    inner = units.knot[(units.knot > low) & (units.knot < high)]
+    ends = np.unique(np.concatenate([[low, high], inner]))
+    values, radius = _values(units, ends)
+    exact = jet(formula, ends, ends).value
+    over = np.nextafter((values - exact.lo).astype(np.float64) + radius, np.inf)
+    under = np.nextafter((values - exact.hi).astype(np.float64) - radius, -np.inf)
+    found, h = jet(formula, ends[:-1], ends[1:]), np.diff(ends)
+    with np.errstate(invalid="ignore", over="ignore"):
+        square = h**2 / 8 * (1 + 1e-14)
+        above, below = square * np.maximum(found.second.hi, 0.0), square * np.minimum(found.second.lo, 0.0)
+    swing = (found.value.hi - found.value.lo) * (
+        1 + 1e-14
+    )  # the chord stays within what the formula takes between its ends
+    above = np.where(np.isfinite(above), np.minimum(above, swing), swing)
+    below = np.where(np.isfinite(below), np.maximum(below, -swing), -swing)
+    top, bottom = np.maximum(over[:-1], over[1:]) + above, np.minimum(under[:-1], under[1:]) + below
+    return ends, np.maximum(top, -bottom)
+
+
+def _values(units: Units, at: FloatArray) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.longdouble]], FloatArray]:
+    """The units' function at points, in extended precision, and a bound on the rounding of that."""
+    wide = np.longdouble
+    total, size = np.full(at.shape, units.constant, dtype=wide), np.full(at.shape, abs(units.constant))
+    for sign in (1.0, -1.0):
+        chosen = units.sign == sign
+        knot, coefficient = sign * units.knot[chosen], units.coefficient[chosen]
+        order = np.argsort(knot, kind="stable")
+        k, c = knot[order].astype(wide), coefficient[order].astype(wide)
+        sums = [np.concatenate([[wide(0)], np.cumsum(v)]) for v in (c, c * k, np.abs(c), np.abs(c * k))]
+        on = np.searchsorted(k, sign * at.astype(wide), side="left")
+        total = total + sums[0][on] * (sign * at) - sums[1][on]
+        size = size + (sums[2][on] * np.abs(at) + sums[3][on]).astype(np.float64)
+    return total, size * (len(units) + 4) * 2 * float(np.finfo(wide).eps)

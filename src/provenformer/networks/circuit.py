@@ -1,0 +1,382 @@
+"""Circuits: a few ordinary blocks on named channels, built from a formula rather than from a table.
+
+A state is (D, n): rows 0..d-1 start as X plus their positions, every other channel as its positions. A block adds the sum of
+its heads, then a ReLU feed-forward layer; there is no layer norm. The output is W_out state + b_out. Formats: docs/circuits.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import DTypeLike, NDArray
+
+from provenformer.base.arrays import FloatArray, require_sequences
+from provenformer.base.errors import ProvenformerError
+from provenformer.networks.base import FloatNetwork, State
+from provenformer.networks.stages import INPUT
+
+Array = NDArray[Any]  # float64, or float32 when a network is run in that
+HEAD_SHAPES = {"W_Q": "mD", "b_Q": "m", "W_K": "mD", "W_V": "vD", "W_O": "Dv"}
+BLOCK_SHAPES = {"W_1": "rD", "b_1": "r", "W_2": "Dr", "b_2": "D"}
+MEMORY = 2**24  # numbers in the largest array of one pass: what is run at once is chosen by it
+SPARSE_BELOW = 0.3  # share of weights that are not 0 below which a sparse product is the faster one
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """state -> W_O (W_V state) softmax((W_K state)^T (W_Q state + b_Q)); softmax over the keys, for each query."""
+
+    W_Q: FloatArray  # (m, D)
+    b_Q: FloatArray  # (m,)
+    W_K: FloatArray  # (m, D)
+    W_V: FloatArray  # (v, D)
+    W_O: FloatArray  # (D, v)
+
+    def weights(self) -> dict[str, FloatArray]:
+        """The arrays by name."""
+        return {name: getattr(self, name) for name in HEAD_SHAPES}
+
+
+@dataclass(frozen=True, eq=False)
+class CircuitBlock:
+    """All heads read the same state and their outputs are added; then state + W_2 relu(W_1 state + b_1) + b_2."""
+
+    heads: tuple[Head, ...]
+    W_1: FloatArray  # (r, D)
+    b_1: FloatArray  # (r,)
+    W_2: FloatArray  # (D, r)
+    b_2: FloatArray  # (D,)
+
+    def weights(self) -> dict[str, FloatArray]:
+        """The arrays of the feed-forward layer by name."""
+        return {name: getattr(self, name) for name in BLOCK_SHAPES}
+
+    @property
+    def layers(self) -> int:
+        """Layers that do something."""
+        return bool(self.heads) + bool(len(self.b_1) or self.b_2.any())
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """The witness: channel `channel` holds, after `layers` layers (two per block), rows @ (value of atom `atom`).
+
+    `rows` is None for the value itself; else (1, n), the same combination of all tokens at every token, or (n, n).
+    """
+
+    channel: int
+    layers: int
+    atom: int
+    rows: FloatArray | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CircuitNetwork(FloatNetwork):
+    """g(X) = W_out state + b_out after all blocks."""
+
+    token_dim: int
+    seq_len: int
+    circuit_blocks: tuple[CircuitBlock, ...]
+    positions: FloatArray  # (D, n), added at the start; never None
+    W_out: FloatArray  # (d, D)
+    b_out: FloatArray  # (d,)
+    channel_names: tuple[str, ...]
+    witness: tuple[Claim, ...] = ()
+
+    @property
+    def model_dim(self) -> int:
+        """D, the number of channels."""
+        return len(self.positions)
+
+    @property
+    def blocks(self) -> int:
+        return len(self.circuit_blocks)
+
+    @property
+    def layers(self) -> int:
+        """Layers that do something."""
+        return sum(self.stages.values())
+
+    @property
+    def hidden_dim(self) -> int:
+        return max((len(b.b_1) for b in self.circuit_blocks), default=0)
+
+    @property
+    def heads(self) -> int:
+        """Heads of all blocks together."""
+        return sum(len(b.heads) for b in self.circuit_blocks)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(h, m, r) of the widest block."""
+        heads = max((len(b.heads) for b in self.circuit_blocks), default=0)
+        size = max((len(h.b_Q) for b in self.circuit_blocks for h in b.heads), default=0)
+        return heads, size, self.hidden_dim
+
+    @property
+    def stages(self) -> dict[str, int]:
+        """Layers per block: every block is a stage."""
+        return {_stage(i): b.layers for i, b in enumerate(self.circuit_blocks)}
+
+    @property
+    def hidden_units(self) -> dict[str, int]:
+        """Hidden units per block."""
+        return {_stage(i): len(b.b_1) for i, b in enumerate(self.circuit_blocks)}
+
+    @property
+    def id_channel(self) -> int:
+        raise ProvenformerError("a circuit has no ids: its channels hold the values of a formula; see channel_names.")
+
+    @property
+    def parameters(self) -> int:
+        """All weights of all blocks, the readout, and the positions of those channels that have some."""
+        arrays = [self.W_out, self.b_out, self.positions[self.positions.any(axis=1)]]
+        for block in self.circuit_blocks:
+            arrays += block.weights().values()
+            arrays += [v for head in block.heads for v in head.weights().values()]
+        return sum(array.size for array in arrays)
+
+    @property
+    def constant_channels(self) -> NDArray[np.bool_]:
+        """(D,): channels that hold their positions throughout: no input, and never written."""
+        constant = np.arange(self.model_dim) >= self.token_dim
+        for block in self.circuit_blocks:
+            constant &= (block.b_2 == 0) & ~block.W_2.any(axis=1)
+            for head in block.heads:
+                constant &= ~head.W_O.any(axis=1)
+        return constant
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        """g(x) for x of shape (..., d, n), float64."""
+        return self.run(x)
+
+    def run(self, x: FloatArray, dtype: DTypeLike = np.float64) -> FloatArray:
+        """g(x), every operation in `dtype` (float64 or float32), weights rounded to it; the result as float64."""
+        x = require_sequences(x, self.token_dim, self.seq_len)
+        batch = x.reshape(-1, *x.shape[-2:])
+        program, count = self._program(dtype), self.sequences_at_once
+        parts = [program.output(program.start(batch[i : i + count])) for i in range(0, len(batch), count)]
+        return np.asarray(np.concatenate(parts) if parts else batch, dtype=np.float64).reshape(x.shape)
+
+    @property
+    def sequences_at_once(self) -> int:
+        """What keeps every array of a pass below MEMORY numbers."""
+        attends = self.seq_len if any(b.heads for b in self.circuit_blocks) else 1
+        return max(1, MEMORY // (max(self.hidden_dim, self.model_dim, attends) * self.seq_len))
+
+    def states(self, x: FloatArray, every_attention_layer: bool = False) -> Iterator[State]:
+        """After every block (optionally also after its heads), all channels (see FloatNetwork)."""
+        program = self._program(np.float64)
+        state = program.start(require_sequences(x, self.token_dim, self.seq_len))
+        yield State(INPUT, 0, state.swapaxes(0, 1).copy())
+        layers = 0
+        for i, (block, steps) in enumerate(zip(self.circuit_blocks, program.blocks, strict=True)):
+            for half, step in enumerate(steps):
+                state = step(state)
+                layers += bool(block.heads) if half == 0 else block.layers - bool(block.heads)
+                if half == 1 or (every_attention_layer and block.heads):
+                    yield State(_stage(i), layers, state.swapaxes(0, 1).copy())
+
+    def continued(self, stage: str, values: FloatArray) -> FloatArray:
+        """The output of the blocks from that of a stage on."""
+        first = [_stage(i) for i in range(self.blocks)].index(stage)
+        return np.asarray(self._program(np.float64).output(values.swapaxes(0, 1), first))
+
+    def ids(self, values: FloatArray, direction: FloatArray) -> FloatArray:  # noqa: ARG002
+        raise ProvenformerError("a circuit has no ids: its channels hold the values of a formula; see channel_names.")
+
+    def tensors(self) -> dict[str, FloatArray]:
+        """Every weight, and the matrices that claims of the witness name."""
+        found = {"W_out": self.W_out, "b_out": self.b_out}
+        for i, block in enumerate(self.circuit_blocks):
+            found |= {f"blocks.{i}.{name}": v for name, v in block.weights().items()}
+            for k, head in enumerate(block.heads):
+                found |= {f"blocks.{i}.heads.{k}.{name}": v for name, v in head.weights().items()}
+        return found | {f"witness.{i}": c.rows for i, c in enumerate(self.witness) if c.rows is not None}
+
+    def layout(self) -> dict[str, Any]:
+        """Channels, sizes of every block, and the witness."""
+        entries = [
+            {"hidden_dim": len(b.b_1), "heads": [[len(h.b_Q), len(h.W_V)] for h in b.heads]}
+            for b in self.circuit_blocks
+        ]
+        claims = [[c.channel, c.layers, c.atom, 0 if c.rows is None else len(c.rows)] for c in self.witness]
+        return {"channels": list(self.channel_names), "circuit_blocks": entries, "witness": claims}
+
+    @classmethod
+    def positions_shape(cls, layout: dict[str, Any]) -> tuple[int, int]:
+        """Every channel has positions."""
+        return len(layout["channels"]), layout["seq_len"]
+
+    @classmethod
+    def of_tensors(cls, layout: dict[str, Any], tensors: dict[str, FloatArray], positions: FloatArray | None) -> Self:
+        """Shapes and names are those that the layout states, or one clear line."""
+        d, n, size = layout["token_dim"], layout["seq_len"], len(layout["channels"])
+        rest = dict(tensors)
+
+        def take(prefix: str, shapes: dict[str, str], sizes: dict[str, int]) -> dict[str, FloatArray]:
+            found = {}
+            for name, letters in shapes.items():
+                shape = tuple(sizes[letter] for letter in letters)
+                found[name] = rest.pop(prefix + name)
+                if found[name].shape != shape:
+                    raise ProvenformerError(f"{prefix}{name} does not have shape {shape}; save the network again.")
+            return found
+
+        blocks = []
+        for i, entry in enumerate(layout["circuit_blocks"]):
+            heads = [
+                Head(**take(f"blocks.{i}.heads.{k}.", HEAD_SHAPES, {"m": m, "v": v, "D": size}))
+                for k, (m, v) in enumerate(entry["heads"])
+            ]
+            arrays = take(f"blocks.{i}.", BLOCK_SHAPES, {"r": entry["hidden_dim"], "D": size})
+            blocks.append(CircuitBlock(tuple(heads), **arrays))
+        out = take("", {"W_out": "dD", "b_out": "d"}, {"d": d, "D": size})
+        claims = []
+        for i, (channel, layers, atom, rows) in enumerate(layout["witness"]):
+            matrix = take("witness.", {str(i): "kn"}, {"k": rows, "n": n})[str(i)] if rows else None
+            claims.append(Claim(channel, layers, atom, matrix))
+        if rest:
+            raise ProvenformerError(
+                f"the file has tensors that the manifest does not name ({sorted(rest)}); save again."
+            )
+        if positions is None or size < d:
+            raise ProvenformerError("a circuit needs positions, and a channel for every input row; save it again.")
+        names = tuple(map(str, layout["channels"]))
+        return cls(d, n, tuple(blocks), positions, out["W_out"], out["b_out"], names, tuple(claims))
+
+    def _program(self, dtype: DTypeLike) -> _Program:
+        """The network ready to run in one precision, made once."""
+        key = np.dtype(dtype).name
+        if key not in self._programs:
+            self._programs[key] = _Program.of(self, np.dtype(dtype))
+        return self._programs[key]
+
+    @cached_property
+    def _programs(self) -> dict[str, _Program]:
+        return {}
+
+    def __repr__(self) -> str:
+        sizes = f"d={self.token_dim}, n={self.seq_len}, {self.blocks} blocks, {self.heads} heads"
+        return f"CircuitNetwork({sizes}, {sum(self.hidden_units.values()):,} units, d_model={self.model_dim})"
+
+
+def _stage(block: int) -> str:
+    return f"block {block + 1}"
+
+
+Step = Callable[[Array], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class _Program:
+    """States are (D, batch, n), so that a weight matrix meets all tokens of all sequences at once."""
+
+    positions: Array
+    token_dim: int
+    blocks: list[tuple[Step, Step]]
+    readout: Step
+
+    @classmethod
+    def of(cls, network: CircuitNetwork, dtype: np.dtype[Any]) -> Self:
+        positions, constant = network.positions.astype(dtype), network.constant_channels
+        blocks = [
+            (_attention(block, positions, constant, dtype), _feed_forward(block, dtype))
+            for block in network.circuit_blocks
+        ]
+        W_out, b_out = _matrix(network.W_out, dtype), network.b_out.astype(dtype)
+        return cls(positions, network.token_dim, blocks, lambda s: _apply(W_out, s) + b_out[:, None, None])
+
+    def start(self, x: FloatArray) -> Array:
+        """(D, batch, n) from (batch, d, n)."""
+        state = np.repeat(self.positions[:, None, :], len(x), axis=1)
+        state[: self.token_dim] += x.swapaxes(0, 1).astype(state.dtype)
+        return state
+
+    def output(self, state: Array, first: int = 0) -> Array:
+        """(batch, d, n) from a state before block `first`."""
+        for steps in self.blocks[first:]:
+            for step in steps:
+                state = step(state)
+        return self.readout(state).swapaxes(0, 1)
+
+
+def _matrix(weights: FloatArray, dtype: np.dtype[Any]) -> Any:
+    """Dense, or sparse when most weights are 0."""
+    cast = weights.astype(dtype)
+    sparse = weights.size > 64 and np.count_nonzero(weights) < SPARSE_BELOW * weights.size
+    return sp.csr_array(cast) if sparse else cast
+
+
+def _apply(matrix: Any, state: Array) -> Array:
+    """matrix @ channels of (D, batch, n)."""
+    return np.asarray(matrix @ state.reshape(len(state), -1)).reshape(-1, *state.shape[1:])
+
+
+def _feed_forward(block: CircuitBlock, dtype: np.dtype[Any]) -> Step:
+    W_1, W_2 = _matrix(block.W_1, dtype), _matrix(block.W_2, dtype)
+    b_1, b_2 = block.b_1.astype(dtype)[:, None, None], block.b_2.astype(dtype)[:, None, None]
+
+    def step(state: Array) -> Array:
+        if not len(b_1):
+            return np.asarray(state + b_2)
+        hidden = _apply(W_1, state)
+        hidden += b_1
+        np.maximum(hidden, 0, out=hidden)
+        return np.asarray(state + _apply(W_2, hidden) + b_2)
+
+    return step
+
+
+def _attention(block: CircuitBlock, positions: Array, constant: NDArray[np.bool_], dtype: np.dtype[Any]) -> Step:
+    heads = [_head(head, positions, constant, dtype) for head in block.heads]
+
+    def step(state: Array) -> Array:
+        for added in [head(state) for head in heads]:
+            state = state + added
+        return state
+
+    return step
+
+
+def _head(head: Head, positions: Array, constant: NDArray[np.bool_], dtype: np.dtype[Any]) -> Step:
+    """What one head adds. Scores that depend on positions alone are the same for every sequence: their softmax is kept."""
+    W_Q, W_K, W_V, W_O = (_matrix(w, dtype) for w in (head.W_Q, head.W_K, head.W_V, head.W_O))
+    b_Q = head.b_Q.astype(dtype)[:, None, None]
+
+    def softmax(queries: Array, keys: Array) -> Array:
+        scores = np.matmul(keys.transpose(1, 2, 0), queries.transpose(1, 0, 2))  # (batch, key, query)
+        scores -= scores.max(axis=1, keepdims=True)
+        np.exp(scores, out=scores)
+        scores /= scores.sum(axis=1, keepdims=True)
+        return np.asarray(scores)
+
+    def given(state: Array) -> Array:
+        return softmax(_apply(W_Q, state) + b_Q, _apply(W_K, state))
+
+    if not head.W_Q[:, ~constant].any() and not head.W_K[:, ~constant].any():
+        kept = given(positions[:, None, :])  # (1, key, query)
+        if (kept == kept[:, :, :1]).all():
+            kept = kept[:, :, :1]  # every query gets the same
+        return lambda state: _apply(W_O, _mixed(_apply(W_V, state), kept[0]))
+    if not head.W_Q.any():
+        one = b_Q  # one query for all tokens
+        return lambda state: _apply(
+            W_O, _each(_apply(W_V, state), softmax(one.repeat(state.shape[1], 1), _apply(W_K, state)))
+        )
+    return lambda state: _apply(W_O, _each(_apply(W_V, state), given(state)))
+
+
+def _mixed(values: Array, weights: Array) -> Array:
+    """(v, batch, key) @ (key, query), one column meaning all."""
+    return np.broadcast_to(values @ weights, values.shape)
+
+
+def _each(values: Array, weights: Array) -> Array:
+    """The same with weights (batch, key, query) of each sequence."""
+    return np.broadcast_to(np.matmul(values.transpose(1, 0, 2), weights).transpose(1, 0, 2), values.shape)

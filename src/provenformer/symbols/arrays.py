@@ -1,0 +1,331 @@
+"""Symbolic arrays: run an ordinary numpy function (..., d, n) on them and get the graph of its formula.
+
+Every axis has a role, feature or token, given when it is made and carried along: a token axis is one along which entries come
+from different tokens, wherever numpy moves them, and never one that happens to have length n. Entries along feature axes are
+cells of their own; along a token axis one cell (a Lin) stands for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import Untraceable
+from provenformer.bounds.numpy_calls import AbstractArray
+from provenformer.bounds.numpy_calls import constant as require_constant_array
+from provenformer.symbols import atoms, pairs
+from provenformer.symbols.formula import RECIPROCAL, SQUARE, UNARY, VARIABLE, Formula
+from provenformer.symbols.formula import apply as formula_of
+from provenformer.symbols.graph import Graph, Lin
+from provenformer.symbols.linear import add, constant, divide, mix, of_atom, scale
+from provenformer.symbols.moves import moved
+from provenformer.symbols.pairs import Peak, Powers, Scores, Total, Weights, expanded
+
+Cells = NDArray[np.object_]
+
+
+class Symbol(AbstractArray):
+    """cells: token axes have length 1 there. A constant has `values` instead, and takes the roles of what it meets."""
+
+    __slots__ = ("cells", "graph", "length", "tokens", "values")
+    plural: ClassVar[str] = "symbols"
+
+    def __init__(self, graph: Graph, shape: tuple[int, ...], tokens: tuple[int, ...], cells: Cells) -> None:
+        self.graph, self.length, self.tokens, self.cells = graph, shape, tokens, cells
+        self.values: FloatArray | None = None
+
+    @classmethod
+    def constant(cls, graph: Graph, values: FloatArray) -> Symbol:
+        """Numbers."""
+        found = cls(graph, values.shape, (), np.empty(0, dtype=object))
+        found.values = values
+        return found
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.length
+
+    def lift(self, value: Any) -> Symbol:
+        if isinstance(value, Symbol):
+            return value
+        return Symbol.constant(self.graph, require_constant_array(value, self.plural))
+
+    def elementwise(self, name: str, *operands: Any) -> Symbol:
+        if len(operands) == 1:
+            return _unary(name, operands[0])
+        return _binary(name, *operands)
+
+    def whole_power(self, exponent: int) -> Symbol:
+        if exponent == 1:
+            return self
+        power = SQUARE
+        for _ in range(exponent - 2):
+            power = formula_of("multiply", power, VARIABLE)
+        return _mapped(self, lambda cell: _function(self.graph, "power", power, cell))
+
+    def along(self, name: str, axis: int) -> Symbol:
+        if self.values is not None:
+            return Symbol.constant(self.graph, _numpy_along(name, self.values, axis))
+        axis += self.ndim
+        if axis in self.tokens:
+            return _along_tokens(self, name, axis)
+        return _along_features(self, name, axis)
+
+    def rearranged(self, parts: Sequence[Any], move: Callable[..., Any]) -> Symbol:
+        if all(part.values is not None for part in parts):
+            return Symbol.constant(self.graph, np.asarray(move(*(part.values for part in parts)), dtype=np.float64))
+        return Symbol(self.graph, *moved(self.graph, parts, move))
+
+
+def inputs(graph: Graph) -> Symbol:
+    """X: (d, n)."""
+    cells = np.empty((graph.token_dim, 1), dtype=object)
+    for row in range(graph.token_dim):
+        cells[row, 0] = of_atom(graph, graph.atoms[row])
+    return Symbol(graph, (graph.token_dim, graph.seq_len), (1,), cells)
+
+
+def _each(function: Callable[..., Any], *cells: Cells) -> Cells:
+    aligned = np.broadcast_arrays(*cells)
+    out = np.empty(aligned[0].shape, dtype=object)
+    for index in np.ndindex(out.shape):
+        out[index] = function(*(each[index] for each in aligned))
+    return out
+
+
+def _mapped(x: Symbol, function: Callable[[Any], Any]) -> Symbol:
+    if x.values is not None:
+        found = _each(lambda v: function(constant(v)), x.values.astype(object))
+        return Symbol(x.graph, x.shape, (), found)
+    return Symbol(x.graph, x.shape, x.tokens, _each(function, x.cells))
+
+
+# Element by element.
+
+
+def _unary(name: str, x: Symbol) -> Symbol:
+    graph = x.graph
+    if name == "negative":
+        if x.values is not None:
+            return Symbol.constant(graph, -x.values)
+        minus_one = Symbol.constant(graph, np.array(-1.0))
+        return _binary("multiply", x, minus_one)
+    if name == "absolute":
+        return _mapped(x, lambda cell: atoms.absolute(graph, _one_token(cell, "np.abs")))
+    if name not in UNARY:
+        raise Untraceable(f"numpy.{name} is not available in circuits; there are {', '.join(UNARY)}.")
+    return _mapped(x, lambda cell: _function(graph, f"np.{name}", formula_of(name, VARIABLE), cell))
+
+
+def _function(graph: Graph, name: str, formula: Formula, cell: Any) -> Any:
+    if isinstance(cell, Scores | Powers | Weights):
+        if formula == formula_of("exp", VARIABLE):
+            return pairs.exponential(cell)
+        if formula == SQUARE:
+            return pairs.times(graph, cell, cell)
+    return atoms.apply(graph, formula, _one_token(cell, name))
+
+
+def _one_token(cell: Any, name: str) -> Lin:
+    if not isinstance(cell, Lin):
+        raise Untraceable(f"{name} of a value of two tokens is not available in circuits; {pairs.REMEDY}.")
+    return cell
+
+
+def _binary(name: str, a: Symbol, b: Symbol) -> Symbol:
+    graph, shape = a.graph, np.broadcast_shapes(a.shape, b.shape)
+    if a.values is not None and b.values is not None:
+        return Symbol.constant(graph, np.asarray(getattr(np, name)(a.values, b.values), dtype=np.float64))
+    tokens = tuple(sorted({axis + len(shape) - x.ndim for x in (a, b) for axis in x.tokens}))
+    if len(tokens) > 2:
+        raise Untraceable("a value of three tokens is not available in circuits; pairs of tokens are the limit.")
+    left, right = (_on_axes(x, shape, tokens) for x in (a, b))
+    if name == "divide" and b.values is not None:
+        if (b.values == 0).any():
+            raise Untraceable("division by a constant that is 0; give another.")
+        if len(tokens) < 2:
+            cells = _each(lambda x, y: divide(graph, _known(x), y.constant), left, right)
+            return Symbol(graph, shape, tokens, cells)
+        name, right = "multiply", _on_axes(Symbol.constant(graph, 1.0 / b.values), shape, tokens)
+    rule = _pair_rule if len(tokens) == 2 else _single_rule
+    return Symbol(graph, shape, tokens, _each(lambda x, y: rule(graph, name, x, y), left, right))
+
+
+def _single_rule(graph: Graph, name: str, x: Any, y: Any) -> Any:
+    if name == "add":
+        return add(graph, _known(x), _known(y))
+    if name == "subtract":
+        return add(graph, _known(x), _known(y), -1.0)
+    if name == "multiply":
+        return atoms.product(graph, _known(x), _known(y))
+    if name == "divide":
+        return atoms.product(graph, _known(x), atoms.apply(graph, RECIPROCAL, _known(y)))
+    return atoms.maximum(graph, _known(x), _known(y), 1.0 if name == "maximum" else -1.0)
+
+
+def _known(cell: Any) -> Lin:
+    """A combination; what waits to complete a softmax is refused."""
+    if isinstance(cell, Lin):
+        return cell
+    raise Untraceable(
+        f"a maximum or a sum over pairs of tokens, taken alone, is not available in circuits; {pairs.REMEDY}."
+    )
+
+
+def _pair_rule(graph: Graph, name: str, x: Any, y: Any) -> Any:
+    if name == "subtract" and isinstance(y, Peak):
+        return pairs.without_peak(x, y)
+    if name == "divide":
+        if isinstance(y, Total):
+            return pairs.over_total(x, y)
+        if isinstance(y, Scores) and len(y.terms) == 1 and y.bias is None:
+            (row, column), inverse = y.terms[0], RECIPROCAL
+            over = tuple(part if part is pairs.ONE else atoms.apply(graph, inverse, part) for part in (row, column))
+            return pairs.times(graph, x, Scores(((over[0], over[1]),)))
+        raise Untraceable(f"division by a value of two tokens is not available in circuits; {pairs.REMEDY}.")
+    if isinstance(x, Peak | Total) or isinstance(y, Peak | Total):
+        _known(None)
+    if name in ("add", "subtract"):
+        return pairs.plus(graph, x, y, 1.0 if name == "add" else -1.0)
+    if name == "multiply":
+        return pairs.times(graph, x, y)
+    raise Untraceable(f"np.{name} of values of two tokens is not available in circuits; {pairs.REMEDY}.")
+
+
+def _on_axes(x: Symbol, shape: tuple[int, ...], tokens: tuple[int, ...]) -> Cells:
+    """The cells of an operand on the axes of the result; pairs when there are two token axes."""
+    if x.values is not None:
+        return _constant_cells(x.values, shape, tokens)
+    x = _with_token_axes(x, [axis - len(shape) + x.ndim for axis in tokens])
+    before = len(shape) - x.ndim
+    cells = x.cells.reshape((1,) * before + x.cells.shape)
+    mine = [axis + before for axis in x.tokens]
+    if len(tokens) == 2 and len(mine) < 2:
+        axis = pairs.COLUMN if mine == [tokens[1]] else pairs.ROW
+        cells = _each(lambda cell: cell if isinstance(cell, Peak | Total) else pairs.lifted(_known(cell), axis), cells)
+    return cells
+
+
+def _constant_cells(values: FloatArray, shape: tuple[int, ...], tokens: tuple[int, ...]) -> Cells:
+    """A plain array takes the roles of the axes that it meets; along a token axis it is a constant per token."""
+    values = values.reshape((1,) * (len(shape) - values.ndim) + values.shape)
+    long = [axis for axis in tokens if values.shape[axis] > 1]
+    features = tuple(1 if axis in tokens else size for axis, size in enumerate(values.shape))
+    lines = np.moveaxis(values, tokens, range(-len(tokens), 0)) if tokens else values
+    flat = lines.reshape(
+        *(size for axis, size in enumerate(values.shape) if axis not in tokens),
+        *lines.shape[lines.ndim - len(tokens) :],
+    )
+    cells = np.empty(features, dtype=object)
+    for index in np.ndindex(features):
+        here = flat[tuple(i for axis, i in enumerate(index) if axis not in tokens)]
+        if len(tokens) < 2:
+            cells[index] = constant(np.ravel(here))
+        elif len(long) == 2:
+            cells[index] = Scores((), np.ascontiguousarray(here))
+        else:
+            cells[index] = pairs.lifted(constant(np.ravel(here)), pairs.COLUMN if long == [tokens[1]] else pairs.ROW)
+    return cells
+
+
+def _with_token_axes(x: Symbol, axes: Sequence[int]) -> Symbol:
+    """A feature axis that meets a token axis is read as tokens: its cells are the values at token 0, 1, ..."""
+    for axis in axes:
+        if axis < 0 or axis in x.tokens or x.shape[axis] == 1:
+            continue
+        if x.tokens:
+            raise Untraceable(
+                "an axis of features meets an axis of tokens in a product of both; give each its own axis."
+            )
+        size = x.shape[axis]
+        lines = np.moveaxis(x.cells, axis, -1)
+        joined = np.empty(lines.shape[:-1], dtype=object)
+        for index in np.ndindex(joined.shape):
+            joined[index] = stacked(x.graph, [_known(cell) for cell in lines[index]])
+        x = Symbol(x.graph, x.shape, (axis,), np.expand_dims(joined, axis))
+        if size > x.graph.seq_len:
+            raise Untraceable(f"an axis of {size} tokens is longer than the sequence ({x.graph.seq_len}).")
+    return x
+
+
+def stacked(graph: Graph, cells: Sequence[Lin]) -> Lin:
+    """Values that are the same at every token, as one combination: cells[j] at token j."""
+    if all(cell is cells[0] for cell in cells):
+        return expanded(cells[0], len(cells))
+    total = constant(np.zeros(len(cells)))
+    for j, cell in enumerate(cells):
+        column = np.zeros((len(cells), 1))
+        column[j, 0] = 1.0
+        total = add(graph, total, mix(graph, cell, column))
+    return Lin(len(cells), total.terms, total.constant, total.slack)
+
+
+# Along an axis.
+
+
+def _along_tokens(x: Symbol, name: str, axis: int) -> Symbol:
+    graph, length = x.graph, x.shape[axis]
+    if len(x.tokens) == 2:
+        which = x.tokens.index(axis)
+        return _along_pairs(x, name, axis, which)
+    rules: dict[str, Callable[[Lin], Lin]] = {
+        "sum": lambda v: mix(graph, v, np.ones((1, length))),
+        "max": lambda v: atoms.largest(graph, v),
+        "min": lambda v: scale(graph, atoms.largest(graph, scale(graph, v, -1.0)), -1.0),
+        "sort": lambda v: atoms.sort(graph, v),
+        "cumsum": lambda v: mix(graph, v, np.tril(np.ones((length, length)))),
+        "cummax": lambda v: atoms.running_max(graph, v),
+        "cummin": lambda v: scale(graph, atoms.running_max(graph, scale(graph, v, -1.0)), -1.0),
+    }
+    cells = _each(lambda cell: rules[name](expanded(_known(cell), length)), x.cells)
+    if name in ("sum", "max", "min"):
+        return Symbol(graph, _with(x.shape, axis, 1), (), cells)
+    return Symbol(graph, x.shape, x.tokens, cells)
+
+
+def _along_pairs(x: Symbol, name: str, axis: int, which: int) -> Symbol:
+    rest = tuple(other for other in x.tokens if other != axis)
+    if name == "sum":
+        cells = _each(lambda cell: pairs.summed(x.graph, cell, which, x.shape[axis]), x.cells)
+        cells = _each(lambda cell, old: Total(old, which) if isinstance(cell, Total) else cell, cells, x.cells)
+    elif name == "max":
+        cells = _each(lambda cell: Peak(cell, which), x.cells)
+    else:
+        raise Untraceable(f"np.{name} over pairs of tokens is not available in circuits; {pairs.REMEDY}.")
+    return Symbol(x.graph, _with(x.shape, axis, 1), rest, cells)
+
+
+def _along_features(x: Symbol, name: str, axis: int) -> Symbol:
+    graph = x.graph
+    slices = [np.take(x.cells, [i], axis=axis) for i in range(x.shape[axis])]
+    two = _pair_rule if len(x.tokens) == 2 else _single_rule
+    join = {"sum": "add", "max": "maximum", "min": "minimum", "cumsum": "add", "cummax": "maximum", "cummin": "minimum"}
+    if name == "sort":
+        for stage in atoms.merge_exchange(len(slices)):
+            for i, j in stage:
+                low = _each(lambda u, v: two(graph, "minimum", u, v), slices[i], slices[j])
+                slices[j] = _each(lambda u, v: two(graph, "maximum", u, v), slices[i], slices[j])
+                slices[i] = low
+        return Symbol(graph, x.shape, x.tokens, np.concatenate(slices, axis=axis))
+    running = slices[:1]
+    for one in slices[1:]:
+        running.append(_each(lambda u, v: two(graph, join[name], u, v), running[-1], one))
+    if name.startswith("cum"):
+        return Symbol(graph, x.shape, x.tokens, np.concatenate(running, axis=axis))
+    return Symbol(graph, _with(x.shape, axis, 1), x.tokens, running[-1])
+
+
+def _numpy_along(name: str, values: FloatArray, axis: int) -> FloatArray:
+    if name in ("sum", "max", "min"):
+        return np.asarray(getattr(np, name)(values, axis=axis, keepdims=True))
+    if name in ("sort", "cumsum"):
+        return np.asarray(getattr(np, name)(values, axis=axis))
+    return np.asarray((np.maximum if name == "cummax" else np.minimum).accumulate(values, axis=axis))
+
+
+def _with(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
+    return (*shape[:axis], size, *shape[axis + 1 :])

@@ -1,0 +1,322 @@
+"""Operations on linear combinations that are not linear: each makes an atom, with its range, or fuses with what is there.
+
+A chain of token-wise functions of one variable becomes one formula, so that it will be one table: `0.5 x (1 + tanh(x))` is a
+formula of x alone. Slices (1 < rows < n) are padded to n tokens and cut again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import Untraceable
+from provenformer.symbols import formula as formulas
+from provenformer.symbols.formula import SQUARE, VARIABLE, Formula
+from provenformer.symbols.graph import (
+    Apply,
+    Attend,
+    Compare,
+    Graph,
+    Largest,
+    Lin,
+    Operation,
+    Pieces,
+    Product,
+    Term,
+)
+from provenformer.symbols.jets import formula_range, slope_bound
+from provenformer.symbols.linear import add, constant, gamma, mix, of_atom, scale, size
+from provenformer.symbols.ranges import enclosure, hull
+
+
+def apply(graph: Graph, outer: Formula, x: Lin) -> Lin:
+    """outer(x_j) at every token."""
+    if x.is_constant and not x.slack:
+        formula_range(outer, float(x.constant.min()), float(x.constant.max()))  # refuses what leaves a domain
+        return _rounded_constant(outer(x.constant))
+    x, rows = _padded(graph, x)
+    low, high = hull(graph, x)
+    inner, z, slack = _as_formula_of_one(graph, x)
+    change = slope_bound(outer, low, high) * slack if slack else 0.0
+    fused = outer.of(inner)
+    z_low, z_high = hull(graph, z)
+    bottom, top = formula_range(fused, z_low, z_high)
+    return _made(graph, Apply(fused, z, change), _is_uniform(graph, z), bottom - change, top + change, rows)
+
+
+def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start: float, x: Lin) -> Lin:
+    """A piecewise linear function; where x stays on one piece it is linear."""
+    operation = Pieces(tuple(map(float, knots)), tuple(map(float, slopes)), float(start), x)
+    if x.is_constant and not x.slack:
+        return _rounded_constant(operation(x.constant))
+    x, rows = _padded(graph, x)
+    low, high = hull(graph, x)
+    at = int(np.searchsorted(operation.knots, low, side="right"))
+    if at == int(np.searchsorted(operation.knots, high, side="left")):  # one piece
+        slope, knot = operation.slopes[at], operation.knots[max(at - 1, 0)]
+        value = float(operation(np.array(knot)))
+        line = add(graph, scale(graph, x, slope), constant(value - slope * knot))
+        line = Lin(
+            line.rows, line.terms, line.constant, line.slack + gamma(4 + len(slopes)) * (abs(value) + abs(slope * knot))
+        )
+        return _cut(graph, line, rows)
+    inside = [low, *(k for k in operation.knots if low < k < high), high]
+    values = operation(np.array(inside))
+    widen = gamma(8 * len(slopes)) * max(abs(s) for s in slopes) * (max(map(abs, inside)) + abs(operation.knots[0])) * 2
+    exact = Pieces(operation.knots, operation.slopes, operation.start, x)
+    low, high = float(values.min()) - widen, float(values.max()) + widen
+    if operation.start == 0 and operation.slopes[0] == 0 and min(slopes) >= 0:
+        low = max(low, 0.0)
+    return _made(graph, exact, _is_uniform(graph, x), low, high, rows)
+
+
+def absolute(graph: Graph, x: Lin) -> Lin:
+    return pieces(graph, [0.0], [-1.0, 1.0], 0.0, x)
+
+
+def maximum(graph: Graph, x: Lin, y: Lin, sign: float = 1.0) -> Lin:
+    """max(x_j, y_j); with sign -1 min."""
+    if x.is_constant and not y.is_constant:
+        return maximum(graph, y, x, sign)
+    if x.is_constant and y.is_constant:
+        return constant(np.maximum(x.constant, y.constant) if sign > 0 else np.minimum(x.constant, y.constant))
+    if y.is_constant and len(y.constant) == 1:
+        knot = float(y.constant[0])
+        return pieces(graph, [knot], [0.0, 1.0] if sign > 0 else [1.0, 0.0], knot, x)
+    x, y, rows = _both_padded(graph, x, y)
+    return compare(graph, x, y, np.array([sign]), rows)
+
+
+def compare(graph: Graph, x: Lin, y: Lin, sign: FloatArray, rows: int | None = None) -> Lin:
+    """max where sign is 1, min where it is -1, x where it is 0."""
+    (a, b), (c, d) = hull(graph, x), hull(graph, y)
+    low, high = min(a, c), max(b, d)
+    if (sign == 1).all():
+        low = max(a, c)
+    if (sign == -1).all():
+        high = min(b, d)
+    uniform = _is_uniform(graph, x) and _is_uniform(graph, y) and len(sign) == 1
+    return _made(graph, Compare(x, y, sign), uniform, low, high, rows)
+
+
+def product(graph: Graph, x: Lin, y: Lin) -> Lin:
+    """x_j y_j: a formula of one variable where both are, else a product."""
+    if x.is_constant and not x.slack:
+        return scale(graph, y, x.constant)
+    if y.is_constant and not y.slack:
+        return scale(graph, x, y.constant)
+    if x.key == y.key:
+        return apply(graph, SQUARE, x)
+    x, y, rows = _both_padded(graph, x, y)
+    (a, b), (c, d) = hull(graph, x), hull(graph, y)
+    for z in (*_variables(graph, x), *_variables(graph, y)):
+        left, right = _as_formula(graph, x, z), _as_formula(graph, y, z)
+        if left is not None and right is not None and z.rows == max(x.rows, y.rows):
+            largest = (max(abs(a), abs(b)), max(abs(c), abs(d)))
+            change = left[1] * largest[1] + right[1] * largest[0] + left[1] * right[1]
+            fused = formulas.apply("multiply", left[0], right[0])
+            low, high = formula_range(fused, *hull(graph, z))
+            return _made(graph, Apply(fused, z, change), _is_uniform(graph, z), low - change, high + change, rows)
+    corners = np.array([a * c, a * d, b * c, b * d])
+    widen = gamma(2) * float(np.abs(corners).max())
+    low, high = float(corners.min()) - widen, float(corners.max()) + widen
+    if a >= 0 and c >= 0:
+        low = max(low, 0.0)
+    uniform = _is_uniform(graph, x) and _is_uniform(graph, y)
+    return _made(graph, Product(x, y), uniform, low, high, rows)
+
+
+def largest(graph: Graph, x: Lin) -> Lin:
+    """max over the token axis of x."""
+    if x.rows == 1:
+        return x
+    x, _ = _padded(graph, x)
+    if x.is_constant and not x.slack:
+        return constant(float(x.constant.max()))
+    low, high = enclosure(graph, x)
+    return _made(graph, Largest(x), True, float(low.max()), float(high.max()), None)
+
+
+def running_max(graph: Graph, x: Lin) -> Lin:
+    """max(x_1, .., x_j), by doubling: after step s every token knows the largest of the last 2^(s+1)."""
+    rows, step = x.rows, 1
+    while step < rows:
+        back = np.maximum(np.arange(rows) - step, 0)  # the first token is one of the last for all before it
+        x = _compared(graph, x, back, np.ones(rows))
+        step *= 2
+    return x
+
+
+def sort(graph: Graph, x: Lin) -> Lin:
+    """Batcher's merge exchange (Knuth, vol. 3, 5.2.2 M): comparators on disjoint pairs, for any length."""
+    for pairs in merge_exchange(x.rows):
+        partner, sign = np.arange(x.rows), np.zeros(x.rows)
+        for i, j in pairs:
+            partner[i], partner[j], sign[i], sign[j] = j, i, -1.0, 1.0
+        x = _compared(graph, x, partner, sign)
+    return x
+
+
+def merge_exchange(length: int) -> list[list[tuple[int, int]]]:
+    """Stages of comparators (i, j), i < j: afterwards entry i is the smaller."""
+    if length < 2:
+        return []
+    top = 1 << ((length - 1).bit_length() - 1)
+    stages, p = [], top
+    while p > 0:
+        q, r, d = top, 0, p
+        while d > 0:
+            stages.append([(i, i + d) for i in range(length - d) if i & p == r])
+            d, q, r = q - p, q >> 1, p
+        p >>= 1
+    return [stage for stage in stages if stage]
+
+
+def attend(graph: Graph, queries: Sequence[Lin], keys: Sequence[Lin], bias: FloatArray | None, values: Lin) -> Lin:
+    """sum_k softmax_k(sum_i queries_i(j) keys_i(k) + bias_jk) values_k."""
+    if values.is_constant and len(values.constant) == 1 and not values.slack:
+        return values
+    if any(lin.rows not in (1, graph.seq_len) for lin in (*queries, *keys, values)):
+        raise Untraceable(
+            "softmax over a slice of the tokens is not available; attend to all of them, with a mask added."
+        )
+    low, high = hull(graph, values)
+    uniform = all(_is_uniform(graph, q) for q in queries) and (bias is None or len(bias) == 1)
+    return _made(graph, Attend(tuple(queries), tuple(keys), bias, values), uniform, low, high, None)
+
+
+def _compared(graph: Graph, x: Lin, partner: NDArray[np.int64], sign: FloatArray) -> Lin:
+    rows = x.rows
+    choice = np.zeros((rows, rows))
+    choice[np.arange(rows), partner] = 1.0
+    other = mix(graph, x, choice)
+    if x.is_constant and not x.slack:
+        a, b = (np.broadcast_to(lin.constant, (rows,)) for lin in (x, other))
+        return constant(np.where(sign > 0, np.maximum(a, b), np.where(sign < 0, np.minimum(a, b), a)))
+    sign = sign[:1] if (sign == sign[0]).all() else sign
+    if rows not in (1, graph.seq_len):
+        x, other, _ = _both_padded(graph, x, other)
+        sign = sign if len(sign) == 1 else np.concatenate([sign, np.zeros(graph.seq_len - rows)])
+        return compare(graph, x, other, sign, rows)
+    return compare(graph, x, other, sign)
+
+
+def _made(graph: Graph, operation: Operation, uniform: bool, low: float, high: float, rows: int | None) -> Lin:
+    if not (np.isfinite(low) and np.isfinite(high)):
+        name = type(operation).__name__.lower()
+        raise Untraceable(
+            f"a value ({name}) has no finite range on the support; shrink the support or bound it with np.clip."
+        )
+    return _cut(graph, of_atom(graph, graph.atom(operation, uniform, low, high)), rows)
+
+
+def _is_uniform(graph: Graph, x: Lin) -> bool:
+    """Whether it is the same at every token, though it may be written with n rows."""
+    own = all(graph.atoms[i].uniform and t.mix is None for i, t in x.terms.items())
+    return x.rows == 1 or (own and len(x.constant) == 1)
+
+
+def _padded(graph: Graph, x: Lin) -> tuple[Lin, int | None]:
+    """A slice as a Lin of n rows (the last row repeated), and how many rows it had."""
+    n = graph.seq_len
+    if x.rows in (1, n):
+        return x, None
+    if x.rows > n:
+        raise Untraceable(f"a token axis of {x.rows} entries is longer than the sequence ({n}); keep to {n} tokens.")
+    choice = np.zeros((n, x.rows))
+    choice[np.arange(n), np.minimum(np.arange(n), x.rows - 1)] = 1.0
+    return mix(graph, x, choice), x.rows
+
+
+def _both_padded(graph: Graph, x: Lin, y: Lin) -> tuple[Lin, Lin, int | None]:
+    (x, rows_x), (y, rows_y) = _padded(graph, x), _padded(graph, y)
+    return x, y, rows_x or rows_y
+
+
+def _cut(graph: Graph, x: Lin, rows: int | None) -> Lin:
+    return x if rows is None or x.rows == 1 else mix(graph, x, np.eye(rows, graph.seq_len))
+
+
+def _rounded_constant(values: FloatArray) -> Lin:
+    """What numpy computed, which is within a few roundings of the function's value."""
+    found = constant(values)
+    return Lin(found.rows, found.terms, found.constant, gamma(32) * float(np.abs(values).max()))
+
+
+def _variables(graph: Graph, x: Lin) -> list[Lin]:
+    """What x might be a formula of: the arguments of its atoms, and its own linear part."""
+    found = []
+    for i, term in x.terms.items():
+        operation = graph.atoms[i].operation
+        if term.mix is None and isinstance(operation, Apply):
+            found.append(operation.of)
+    return [*found, Lin(x.rows, x.terms, np.zeros(1), x.slack)]
+
+
+def _as_formula_of_one(graph: Graph, x: Lin) -> tuple[Formula, Lin, float]:
+    """x as a formula of some z, and how far that may be from x; in the last resort z = x without its constant."""
+    for z in _variables(graph, x)[:-1]:
+        found = _as_formula(graph, x, z)
+        if found is not None:
+            return found[0], z, found[1]
+    if len(x.constant) == 1 and x.constant[0] != 0:
+        shift = formulas.apply("add", VARIABLE, formulas.constant(x.constant[0]))
+        return shift, Lin(x.rows, x.terms, np.zeros(1), x.slack), 0.0
+    return VARIABLE, x, 0.0
+
+
+def _as_formula(graph: Graph, x: Lin, z: Lin) -> tuple[Formula, float] | None:
+    """x_j as a formula of z_j, and a bound on the difference; None when it is none."""
+    if len(x.constant) > 1 or x.rows not in (1, z.rows):
+        return None
+    total: Formula | None = None
+    rest: dict[int, Term] = {}
+    slack = x.slack
+    for i, term in x.terms.items():
+        operation = graph.atoms[i].operation
+        if term.mix is None and isinstance(operation, Apply) and operation.of.key == z.key:
+            total = _plus(total, _times(term.own, operation.formula))
+            slack += abs(term.own) * operation.slack
+        else:
+            rest[i] = term
+    if rest:
+        factor = _ratio(rest, z.terms)
+        if factor is None or z.constant.any():
+            return None
+        total = _plus(total, _times(factor, VARIABLE))
+        slack += abs(factor) * z.slack + gamma(1) * size(graph, Lin(x.rows, rest, np.zeros(1)))
+    if total is None:
+        return None
+    return _plus(total, formulas.constant(x.constant[0])) if x.constant[0] != 0 else total, slack
+
+
+def _ratio(terms: dict[int, Term], of: dict[int, Term]) -> float | None:
+    """factor with terms = factor * of, coefficient by coefficient as float64 computes it."""
+    if terms.keys() != of.keys():
+        return None
+    first, base = (each[next(iter(terms))] for each in (terms, of))
+    if base.own != 0:
+        factor = first.own / base.own
+    elif base.mix is not None and first.mix is not None and base.mix.shape == first.mix.shape:
+        at = int(np.argmax(np.abs(base.mix)))
+        factor = float(first.mix.flat[at] / base.mix.flat[at])
+    else:
+        return None
+    for i, term in terms.items():
+        other = of[i]
+        if term.own != factor * other.own or (term.mix is None) != (other.mix is None):
+            return None
+        if term.mix is not None and other.mix is not None and not np.array_equal(term.mix, factor * other.mix):
+            return None
+    return factor
+
+
+def _plus(a: Formula | None, b: Formula) -> Formula:
+    return b if a is None else formulas.apply("add", a, b)
+
+
+def _times(factor: float, a: Formula) -> Formula:
+    return a if factor == 1 else formulas.apply("multiply", formulas.constant(factor), a)

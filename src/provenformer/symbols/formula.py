@@ -1,0 +1,80 @@
+"""Formulas of one variable: small trees, equal when they are written the same way, that can be evaluated and composed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+# What each operation computes. The enclosures of its derivatives: jets.py.
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "square": np.square,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "tanh": np.tanh,
+    "arctan": np.arctan,
+    "sin": np.sin,
+    "cos": np.cos,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "expm1": np.expm1,
+    "exp2": np.exp2,
+    "log1p": np.log1p,
+    "log2": np.log2,
+    "expit": expit,
+}
+UNARY = tuple(name for name in OPERATIONS if name not in ("add", "multiply", "divide"))
+
+
+@dataclass(frozen=True)
+class Formula:
+    """operation(parts); the leaves are "variable" and "constant"."""
+
+    operation: str
+    parts: tuple[Formula, ...] = ()
+    value: float = 0.0  # of a constant
+
+    def __call__(self, z: Any) -> Any:
+        """The value at z, in numpy's float64."""
+        if self.operation == "variable":
+            return z
+        if self.operation == "constant":
+            return np.float64(self.value)
+        return OPERATIONS[self.operation](*(part(z) for part in self.parts))
+
+    def of(self, inner: Formula) -> Formula:
+        """z -> self(inner(z))."""
+        if self.operation == "variable":
+            return inner
+        return Formula(self.operation, tuple(part.of(inner) for part in self.parts), self.value)
+
+    def __str__(self) -> str:
+        if self.operation == "variable":
+            return "z"
+        if self.operation == "constant":
+            return f"{self.value:.6g}"
+        inner = [str(part) for part in self.parts]
+        sign = {"add": " + ", "multiply": " * ", "divide": " / "}.get(self.operation)
+        return f"({sign.join(inner)})" if sign else f"{self.operation}({', '.join(inner)})"
+
+
+VARIABLE = Formula("variable")
+SQUARE = Formula("square", (VARIABLE,))
+RECIPROCAL = Formula("divide", (Formula("constant", value=1.0), VARIABLE))
+
+
+def constant(value: float) -> Formula:
+    """The formula that is this number."""
+    return Formula("constant", value=float(value))
+
+
+def apply(operation: str, *parts: Formula) -> Formula:
+    """operation(parts)."""
+    return Formula(operation, parts)

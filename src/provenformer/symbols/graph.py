@@ -1,0 +1,227 @@
+"""The graph of a function: linear combinations (Lin) of atoms, the values that are not linear.
+
+    Lin:   value_j = constant_j + sum over its terms of  own * atom(j) + sum_k mix[j, k] * atom(k)
+
+Every linear operation, mixing tokens or not, stays inside a Lin; only what is not linear is an Atom. Atoms with equal
+operations are one atom (hash-consing), so equal sub-expressions are computed once. Every atom has a range [low, high] that
+holds on the whole box; how it is found: ranges.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from provenformer.base.arrays import FloatArray
+from provenformer.symbols.formula import Formula
+
+Key: TypeAlias = tuple[object, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """own * atom(j) + sum_k mix[j, k] * atom(k). mix is (1, n), the same at every token, or (rows, n), or None."""
+
+    own: float
+    mix: FloatArray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Lin:
+    """A linear combination of atoms along a token axis.
+
+    rows      length of that axis; 1: the same at every token; n: one per token; other lengths are slices of the sequence
+    terms     by atom number. `own` is 0 unless rows = n or the atom is uniform
+    constant  (1,) or (rows,)
+    slack     what rounding of the coefficients, when they were computed, may have changed: |value - exact value| <= slack
+    """
+
+    rows: int
+    terms: dict[int, Term]
+    constant: FloatArray
+    slack: float = 0.0
+
+    @cached_property
+    def key(self) -> Key:
+        """Equal for equal combinations."""
+        terms = tuple(
+            (i, t.own, None if t.mix is None else (t.mix.shape[0], t.mix.tobytes()))
+            for i, t in sorted(self.terms.items())
+        )
+        return (self.rows, terms, self.constant.tobytes(), self.slack)
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms
+
+
+@dataclass(frozen=True, eq=False)
+class Input:
+    """Row `row` of X."""
+
+    row: int
+
+    @property
+    def key(self) -> Key:
+        return ("input", self.row)
+
+    @property
+    def arguments(self) -> tuple[Lin, ...]:
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class Apply:
+    """formula(of_j) at every token; what fusing rounded constants may have changed is at most `slack`."""
+
+    formula: Formula
+    of: Lin
+    slack: float = 0.0
+
+    @property
+    def key(self) -> Key:
+        return ("apply", self.formula, self.of.key, self.slack)
+
+    @property
+    def arguments(self) -> tuple[Lin, ...]:
+        return (self.of,)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """A continuous piecewise linear function of of_j: slopes[0] before knots[0], slopes[i] after knots[i - 1]."""
+
+    knots: tuple[float, ...]
+    slopes: tuple[float, ...]  # one more than knots
+    start: float  # the value at knots[0]
+    of: Lin
+
+    @property
+    def key(self) -> Key:
+        return ("pieces", self.knots, self.slopes, self.start, self.of.key)
+
+    @property
+    def arguments(self) -> tuple[Lin, ...]:
+        return (self.of,)
+
+    def __call__(self, z: FloatArray) -> FloatArray:
+        """The value at z."""
+        z = np.asarray(z, dtype=np.float64)
+        first, total = self.knots[0], np.full(z.shape, self.start)
+        total = total + self.slopes[0] * np.minimum(z - first, 0.0)
+        ends = (*self.knots[1:], np.inf)
+        for knot, end, slope in zip(self.knots, ends, self.slopes[1:], strict=True):
+            total = total + slope * np.clip(z - knot, 0.0, end - knot)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """left_j * right_j."""
+
+    left: Lin
+    right: Lin
+
+    @property
+    def key(self) -> Key:
+        return ("product", *sorted((self.left.key, self.right.key), key=repr))
+
+    @property
+    def arguments(self) -> tuple[Lin, ...]:
+        return (self.left, self.right)
+
+
+@dataclass(frozen=True, eq=False)
+class Compare:
+    """max(first_j, second_j) where sign_j = 1, min where it is -1, first_j where it is 0. sign: (1,) or (n,)."""
+
+    first: Lin
+    second: Lin
+    sign: FloatArray
+
+    @property
+    def key(self) -> Key:
+        return ("compare", self.first.key, self.second.key, self.sign.tobytes())
+
+    @property
+    def arguments(self) -> tuple[Lin, ...]:
+        return (self.first, self.second)
+
+
+@dataclass(frozen=True, eq=False)
+class Largest:
+    """max over all tokens j of of_j: the same at every token."""
+
+    of: Lin
+
+    @property
+    def key(self) -> Key:
+        return ("largest", self.of.key)
+
+    @property
+    def arguments(self) -> tuple[Lin, ...]:
+        return (self.of,)
+
+
+@dataclass(frozen=True, eq=False)
+class Attend:
+    """sum_k w_jk values_k, w_j = softmax over k of sum_i queries_i(j) keys_i(k) + bias[j, k]; bias: (1, n), (n, n) or None."""
+
+    queries: tuple[Lin, ...]
+    keys: tuple[Lin, ...]
+    bias: FloatArray | None
+    values: Lin
+
+    @property
+    def score_key(self) -> Key:
+        """Equal for equal scores: then one head serves several values."""
+        bias = None if self.bias is None else (self.bias.shape[0], self.bias.tobytes())
+        return (tuple(q.key for q in self.queries), tuple(k.key for k in self.keys), bias)
+
+    @property
+    def key(self) -> Key:
+        return ("attend", self.score_key, self.values.key)
+
+    @property
+    def arguments(self) -> tuple[Lin, ...]:
+        return (*self.queries, *self.keys, self.values)
+
+
+Operation: TypeAlias = Input | Apply | Pieces | Product | Compare | Largest | Attend
+
+
+@dataclass(frozen=True, eq=False)
+class Atom:
+    """A value per token, or one for all (`uniform`), between `low` and `high` everywhere on the box."""
+
+    number: int
+    operation: Operation
+    uniform: bool
+    low: float
+    high: float
+
+    @property
+    def size(self) -> float:
+        """The largest |value|."""
+        return max(abs(self.low), abs(self.high))
+
+
+@dataclass(eq=False)
+class Graph:
+    """Atoms in the order in which they were made: arguments before what uses them. The first d are the inputs."""
+
+    token_dim: int
+    seq_len: int
+    atoms: list[Atom] = field(default_factory=list)
+    _known: dict[Key, Atom] = field(default_factory=dict)
+
+    def atom(self, operation: Operation, uniform: bool, low: float, high: float) -> Atom:
+        """The atom of an operation: a new one, or the one that is there."""
+        key = operation.key
+        if key not in self._known:
+            self._known[key] = Atom(len(self.atoms), operation, uniform, low, high)
+            self.atoms.append(self._known[key])
+        return self._known[key]

@@ -1,0 +1,165 @@
+"""Arithmetic of linear combinations. What rounding does to their coefficients is carried along as `slack`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from provenformer.base.arrays import FloatArray
+from provenformer.symbols.graph import Atom, Graph, Lin, Term
+
+UNIT = 2.0**-53
+
+
+def gamma(k: float) -> float:
+    """k roundings one after the other change a number by at most this share of it."""
+    return k * UNIT / (1 - k * UNIT)
+
+
+def constant(values: FloatArray | float) -> Lin:
+    """A Lin without atoms: one number, or one per token."""
+    array = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    return _lin(len(array), {}, array, 0.0)
+
+
+def of_atom(graph: Graph, atom: Atom) -> Lin:
+    """The value of an atom."""
+    return Lin(1 if atom.uniform else graph.seq_len, {atom.number: Term(1.0)}, np.zeros(1))
+
+
+def add(graph: Graph, x: Lin, y: Lin, factor: float = 1.0) -> Lin:
+    """x + factor * y."""
+    rows = max(x.rows, y.rows)
+    if not {x.rows, y.rows} <= {1, rows}:
+        raise ValueError(f"token axes of {x.rows} and {y.rows} entries")
+    terms = dict(x.terms)
+    for i, term in y.terms.items():
+        before = terms.get(i, Term(0.0))
+        mix = _plus(before.mix, None if term.mix is None else factor * term.mix)
+        terms[i] = _tidy(graph, graph.atoms[i], before.own + factor * term.own, mix, rows)
+    result = _lin(rows, terms, x.constant + factor * y.constant, 0.0)
+    exact = abs(factor) == 1 and not (x.terms.keys() & y.terms.keys()) and not (x.constant.any() and y.constant.any())
+    rounding = 0.0 if exact else gamma(2) * (abs(factor) * size(graph, y) + size(graph, result))
+    return _with_slack(result, x.slack + abs(factor) * y.slack + rounding)
+
+
+def scale(graph: Graph, x: Lin, factors: FloatArray | float) -> Lin:
+    """factors_j * x_j: one factor, or one per token."""
+    array = np.atleast_1d(np.asarray(factors, dtype=np.float64))
+    if (array == array[0]).all() and len(array) in (1, x.rows):
+        factor = float(array[0])
+        terms = {i: Term(t.own * factor, None if t.mix is None else t.mix * factor) for i, t in x.terms.items()}
+        result = _lin(x.rows, terms, x.constant * factor, 0.0)
+        exact = factor == 0 or np.frexp(factor)[0] in (0.5, -0.5)  # a power of two
+        return _with_slack(result, abs(factor) * x.slack + (0.0 if exact else gamma(1) * size(graph, result)))
+    rows = len(array)
+    if x.rows not in (1, rows):
+        raise ValueError(f"token axes of {x.rows} and {rows} entries")
+    terms = {}
+    for i, term in x.terms.items():
+        mix = np.zeros((rows, graph.seq_len))
+        if term.mix is not None:
+            mix += array[:, None] * term.mix
+        if term.own != 0:
+            if graph.atoms[i].uniform:
+                mix[:, 0] += array * term.own
+            else:
+                mix[np.arange(rows), np.arange(rows)] += array * term.own
+        terms[i] = _tidy(graph, graph.atoms[i], 0.0, mix, rows)
+    result = _lin(rows, terms, array * x.constant, 0.0)
+    return _with_slack(result, float(np.abs(array).max()) * x.slack + gamma(2) * size(graph, result))
+
+
+def divide(graph: Graph, x: Lin, divisors: FloatArray) -> Lin:
+    """x_j / divisors_j: the reciprocal is rounded once more."""
+    result = scale(graph, x, 1.0 / divisors)
+    exact = (np.abs(np.frexp(divisors)[0]) == 0.5).all()
+    return result if exact else _with_slack(result, result.slack + gamma(2) * size(graph, result))
+
+
+def mix(graph: Graph, x: Lin, rows: FloatArray) -> Lin:
+    """rows @ x along the token axis, rows: (new length, x.rows)."""
+    sums, length = rows.sum(axis=1), rows.shape[0]
+    even = bool((sums == sums[0]).all())
+    terms = {}
+    for i, term in x.terms.items():
+        own, new = 0.0, None
+        if term.own != 0:
+            if not graph.atoms[i].uniform:
+                new = term.own * rows
+            elif even:
+                own = term.own * float(sums[0])
+            else:
+                new = np.zeros((length, graph.seq_len))
+                new[:, 0] = term.own * sums
+        if term.mix is not None:
+            same = term.mix.shape[0] == 1 and x.rows > 1
+            new = _plus(new, (sums[:1] if even else sums)[:, None] * term.mix if same else rows @ term.mix)
+        terms[i] = _tidy(graph, graph.atoms[i], own, new, length)
+    result = _lin(length, terms, rows @ np.broadcast_to(x.constant, (x.rows,)), 0.0)
+    weight = float(np.abs(rows).sum(axis=1).max())
+    if ((rows == 0) | (rows == 1)).all() and (np.count_nonzero(rows, axis=1) <= 1).all():  # a choice of tokens
+        return _with_slack(result, x.slack)
+    return _with_slack(result, weight * (x.slack + gamma(x.rows + 2) * size(graph, x)))
+
+
+def size(graph: Graph, x: Lin) -> float:
+    """At least |value|, and at least the sum of the sizes of its parts."""
+    total = float(np.abs(x.constant).max())
+    for i, term in x.terms.items():
+        weight = abs(term.own) + (0.0 if term.mix is None else float(np.abs(term.mix).sum(axis=1).max()))
+        total += weight * graph.atoms[i].size
+    return total
+
+
+def positive_and_negative(graph: Graph, x: Lin, number: int) -> tuple[FloatArray, FloatArray]:
+    """Per row: the sums of the positive and of the negative coefficients on one atom."""
+    term, atom = x.terms[number], graph.atoms[number]
+    if term.mix is None:
+        return np.array([max(term.own, 0.0)]), np.array([min(term.own, 0.0)])
+    if atom.uniform:
+        total = term.own + term.mix.sum(axis=1)
+        return np.maximum(total, 0.0), np.minimum(total, 0.0)
+    positive, negative = np.maximum(term.mix, 0.0).sum(axis=1), np.minimum(term.mix, 0.0).sum(axis=1)
+    if term.own == 0:
+        return positive, negative
+    diagonal = term.mix[0] if term.mix.shape[0] == 1 else np.diagonal(term.mix)
+    both = diagonal + term.own
+    return (
+        positive - np.maximum(diagonal, 0.0) + np.maximum(both, 0.0),
+        negative - np.minimum(diagonal, 0.0) + np.minimum(both, 0.0),
+    )
+
+
+def _plus(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
+    return b if a is None else a if b is None else a + b
+
+
+def _lin(rows: int, terms: dict[int, Term], values: FloatArray, slack: float) -> Lin:
+    kept = {i: t for i, t in terms.items() if t.own != 0 or t.mix is not None}
+    even = len(values) > 1 and bool((values == values[0]).all())
+    return Lin(rows, kept, values[:1].copy() if even else values, slack)
+
+
+def _with_slack(x: Lin, slack: float) -> Lin:
+    return Lin(x.rows, x.terms, x.constant, slack)
+
+
+def _tidy(graph: Graph, atom: Atom, own: float, mixing: FloatArray | None, rows: int) -> Term:
+    """One way to write each term: as own where possible, one row where all are equal, uniform atoms in column 0."""
+    if mixing is None or not mixing.any():
+        return Term(own)
+    if atom.uniform:
+        sums = mixing.sum(axis=1)
+        if (sums == sums[0]).all():
+            return Term(own + float(sums[0]))
+        mixing = np.zeros((rows, graph.seq_len))
+        mixing[:, 0] = sums
+        return Term(own, mixing)
+    if mixing.shape[0] > 1:
+        if (mixing == mixing[:1]).all():
+            return Term(own, mixing[:1].copy())
+        diagonal = np.diagonal(mixing)
+        only_diagonal = rows == graph.seq_len and np.count_nonzero(mixing) == np.count_nonzero(diagonal)
+        if only_diagonal and (diagonal == diagonal[0]).all():
+            return Term(own + float(diagonal[0]))
+    return Term(own, mixing)

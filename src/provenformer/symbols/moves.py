@@ -1,0 +1,212 @@
+"""Symbolic arrays when numpy only moves entries: indexing, transposing, concatenating, choosing by a constant mask.
+
+Every entry gets a number, numpy moves the numbers, and the result is read off them: an axis along which the *token* of an
+entry changes is a token axis of the result. So no function that moves entries needs a rule of its own, and no axis is guessed
+from its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import Untraceable
+from provenformer.symbols.graph import Graph, Lin
+from provenformer.symbols.linear import add, constant, mix
+from provenformer.symbols.pairs import Peak, Scores, Total, expanded
+from provenformer.symbols.ranges import hull
+
+Cells = NDArray[np.object_]
+Ints = NDArray[np.int64]
+FAR = 800.0  # a score this far below the others weighs less than what numbers below the smallest normal one may add
+
+
+class Movable(Protocol):
+    """What moves needs of a symbolic array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    tokens: tuple[int, ...]
+    cells: Cells
+    values: FloatArray | None
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """For every entry of every part, in order: the part, its cell there, and its position along each token axis (or -1)."""
+
+    part: Ints
+    cell: Ints
+    token: tuple[Ints, Ints]
+
+    @classmethod
+    def of(cls, parts: Sequence[Movable]) -> Entries:
+        columns: list[list[Ints]] = [[], [], [], []]
+        for number, x in enumerate(parts):
+            size = int(np.prod(x.shape, dtype=np.int64))
+            tokens = () if x.values is not None else x.tokens
+            features = x.shape if x.values is not None else x.cells.shape
+            index = np.indices(x.shape, sparse=False).reshape(len(x.shape), size)
+            inner = [np.zeros_like(i) if axis in tokens else i for axis, i in enumerate(index)]
+            columns[0].append(np.full(size, number))
+            columns[1].append(
+                np.ravel_multi_index(tuple(inner), features) if features else np.zeros(size, dtype=np.int64)
+            )
+            for k in (0, 1):
+                columns[2 + k].append(index[tokens[k]] if len(tokens) > k else np.full(size, -1))
+        part, cell, first, second = (np.concatenate(each) for each in columns)
+        return cls(part, cell, (first, second))
+
+
+def moved(
+    graph: Graph, parts: Sequence[Movable], move: Callable[..., Any]
+) -> tuple[tuple[int, ...], tuple[int, ...], Cells]:
+    """Shape, token axes and cells of move(parts)."""
+    starts = np.cumsum([0, *(int(np.prod(x.shape, dtype=np.int64)) for x in parts)])
+    labels = [np.arange(a, b).reshape(x.shape) for x, a, b in zip(parts, starts, starts[1:], strict=False)]
+    out = np.asarray(move(*labels))
+    entries = Entries.of(parts)
+    if any(len(x.tokens) == 2 for x in parts if x.values is None):
+        return _moved_pairs(graph, parts, entries, out)
+    axes = [axis for axis in range(out.ndim) if _varies(entries.token[0][out], axis)]
+    if len(axes) > 1:
+        raise Untraceable("the token axis is split or repeated along two axes; keep one axis for the tokens.")
+    flat = [None if x.values is not None else x.cells.ravel() for x in parts]
+    if axes and any(
+        isinstance(cell, Peak | Total)
+        for i in np.unique(entries.part[out])
+        for cell in (flat[i] if flat[i] is not None else ())
+    ):
+        return _moved_waiting(parts, entries, out, axes[0])
+    lines = np.moveaxis(out, axes[0], -1) if axes else out[..., None]
+    cells = np.empty(lines.shape[:-1], dtype=object)
+    made: dict[bytes, Any] = {}
+    for index in np.ndindex(cells.shape):
+        line = lines[index]
+        key = line.tobytes()
+        if key not in made:
+            made[key] = _line(graph, parts, flat, entries, line)
+        cells[index] = made[key]
+    return out.shape, tuple(axes), np.expand_dims(cells, axes[0]) if axes else cells
+
+
+def _varies(token: Ints, axis: int) -> bool:
+    """Whether neighbours along an axis come from different tokens."""
+    one, other = (
+        np.take(token, range(token.shape[axis] - 1), axis=axis),
+        np.take(token, range(1, token.shape[axis]), axis=axis),
+    )
+    return bool(((one >= 0) & (other >= 0) & (one != other)).any())
+
+
+def _line(graph: Graph, parts: Sequence[Movable], flat: list[Any], entries: Entries, line: Ints) -> Any:
+    """The combination along one line of entries: from one cell or several, and from constants."""
+    source, cell, token = entries.part[line], entries.cell[line], entries.token[0][line]
+    first = parts[source[0]]
+    alone = (source == source[0]).all() and (cell == cell[0]).all()
+    if alone and first.values is None:
+        found = flat[source[0]][cell[0]]
+        length = first.shape[first.tokens[0]] if first.tokens else 1
+        if len(line) == length and ((token == np.arange(length)).all() or token[0] < 0):
+            return found
+        if len(line) == 1 and token[0] < 0:
+            return found
+    total = constant(np.zeros(len(line)))
+    for number, x in enumerate(parts):
+        here = source == number
+        if x.values is not None:
+            total = (
+                add(graph, total, constant(np.where(here, x.values.ravel()[np.where(here, cell, 0)], 0.0)))
+                if here.any()
+                else total
+            )
+            continue
+        for one in np.unique(cell[here]):
+            at = np.flatnonzero(here & (cell == one))
+            length = x.shape[x.tokens[0]] if x.tokens else 1
+            choice = np.zeros((len(line), length))
+            choice[at, np.maximum(token[at], 0)] = 1.0
+            lin = flat[number][one]
+            if not isinstance(lin, Lin):
+                raise Untraceable("a sum over pairs of tokens may only complete a softmax; it cannot be moved about.")
+            total = add(graph, total, mix(graph, expanded(lin, length), choice))
+    return Lin(len(line), total.terms, total.constant, total.slack)
+
+
+def _moved_waiting(
+    parts: Sequence[Movable], entries: Entries, out: Ints, axis: int
+) -> tuple[tuple[int, ...], tuple[int, ...], Cells]:
+    """A maximum or a sum over pairs on its way to complete a softmax: axes may come and go, nothing else."""
+    lines = np.moveaxis(out, axis, -1)
+    if len(parts) != 1 or not (entries.token[0][lines] == np.arange(lines.shape[-1])).all():
+        raise Untraceable("a sum over pairs of tokens may only complete a softmax; it cannot be moved about.")
+    cells = parts[0].cells.ravel()[entries.cell[lines[..., 0]]]
+    return out.shape, (axis,), np.expand_dims(cells, axis)
+
+
+def _moved_pairs(
+    graph: Graph, parts: Sequence[Movable], entries: Entries, out: Ints
+) -> tuple[tuple[int, ...], tuple[int, ...], Cells]:
+    """Axes of pairs may be exchanged, and entries masked by a constant; they may not be cut."""
+    n = graph.seq_len
+    rows, columns = ([a for a in range(out.ndim) if _varies(token[out], a)] for token in entries.token)
+    if len(rows) != 1 or len(columns) != 1 or rows == columns:
+        raise Untraceable(
+            "an axis of pairs of tokens is cut, merged or repeated; slice the tokens before forming pairs."
+        )
+    turned = rows[0] > columns[0]
+    lines = np.moveaxis(
+        out, (columns[0], rows[0]) if turned else (rows[0], columns[0]), (-2, -1)
+    )  # (.., first, second)
+    j, k = (entries.token[i][lines] for i in (0, 1))
+    from_pair = j >= 0
+    first, second = np.indices((n, n)) if lines.shape[-2:] == (n, n) else (None, None)
+    if first is None or second is None:
+        raise Untraceable("an axis of pairs of tokens is cut; slice the tokens before forming pairs.")
+    want_j, want_k = (second, first) if turned else (first, second)
+    if not ((~from_pair) | ((j == want_j) & (k == want_k))).all():
+        raise Untraceable(
+            "entries of pairs of tokens are moved to other pairs; only exchanging the two axes is available."
+        )
+    cells = np.empty(lines.shape[:-2], dtype=object)
+    for index in np.ndindex(cells.shape):
+        cells[index] = _pair_cell(graph, parts, entries, lines[index], from_pair[index], turned)
+    axes = tuple(sorted((rows[0], columns[0])))
+    return out.shape, axes, np.expand_dims(cells, axes)
+
+
+def _pair_cell(
+    graph: Graph, parts: Sequence[Movable], entries: Entries, labels: Ints, from_pair: Any, turned: bool
+) -> Any:
+    numbers, cell = entries.part[labels], entries.cell[labels]
+    number, at = int(numbers[from_pair][0]), int(cell[from_pair][0])
+    if (numbers[from_pair] != number).any() or (cell[from_pair] != at).any():
+        raise Untraceable("values of pairs of tokens from several arrays are mixed; combine them with + instead.")
+    found = parts[number].cells.ravel()[at]
+    found = found.turned if turned else found
+    if from_pair.all():
+        return found
+    largest = -np.inf
+    for other in np.unique(numbers[~from_pair]):
+        values = parts[other].values
+        if values is None or not isinstance(found, Scores):
+            raise Untraceable("only scores of a softmax may be masked, and only by a constant; add a mask instead.")
+        largest = max(largest, float(values.ravel()[cell[~from_pair & (numbers == other)]].max()))
+    if largest > _at_least(graph, found) - FAR:
+        raise Untraceable(f"a mask of {largest:.4g} is not far below the scores; use -np.inf (or -1e9) in np.where.")
+    bias = np.where(from_pair, 0.0, -np.inf)
+    return Scores(found.terms, bias if found.bias is None else np.where(from_pair, found.bias, -np.inf), found.shifted)
+
+
+def _at_least(graph: Graph, scores: Scores) -> float:
+    total = 0.0 if scores.bias is None else float(scores.bias[np.isfinite(scores.bias)].min())
+    for row, column in scores.terms:
+        (a, b), (c, d) = hull(graph, row), hull(graph, column)
+        total += min(a * c, a * d, b * c, b * d)
+    return total

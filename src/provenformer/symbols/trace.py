@@ -1,0 +1,134 @@
+"""From a target to its graph, compared with the target itself on numbers: a mismatch is an error, never a warning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import ProvenformerError, Untraceable
+from provenformer.functions.targets import Target
+from provenformer.symbols.arrays import Symbol, inputs, stacked
+from provenformer.symbols.evaluate import evaluate
+from provenformer.symbols.graph import Graph, Input, Lin
+from provenformer.symbols.linear import constant
+from provenformer.symbols.pairs import expanded
+
+SAMPLES = 24  # of each kind, fewer for long sequences: pairs of tokens take their square
+DISCONTINUOUS = (
+    "greater", "greater_equal", "less", "less_equal", "equal", "not_equal", "sign", "heaviside", "floor", "ceil", "rint", "round",
+    "trunc", "argsort", "argmax", "argmin",
+)  # fmt: skip
+AGREES = 1e-9  # of the largest value: graph and function are both computed in float64
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """A graph and the combination that is each row of the result."""
+
+    graph: Graph
+    outputs: list[Lin]
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        """What the graph computes for sequences (batch, d, n)."""
+        return evaluate(self.graph, self.outputs, x)
+
+    def __str__(self) -> str:
+        """The atoms in order, one a line, then the outputs."""
+        atoms = [f"{a.number}: {_shown(a.operation)}  in [{a.low:.4g}, {a.high:.4g}]" for a in self.graph.atoms]
+        return "\n".join([*atoms, *(f"output {row}: {_lin(lin)}" for row, lin in enumerate(self.outputs))])
+
+
+def trace(target: Target) -> Traced:
+    """Run the function on symbols. An Untraceable names the operation that has no rule, and the remedy."""
+    d, n = target.token_dim, target.seq_len
+    graph = Graph(d, n)
+    for row, (low, high) in enumerate(zip(*target.support, strict=True)):
+        graph.atom(Input(row), False, float(low), float(high))
+    try:
+        result = target.fn(inputs(graph))
+    except ProvenformerError as error:
+        raise Untraceable(f"target '{target.name}' cannot be a circuit: {error}") from error
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        jumps = any(f"numpy.{name} " in f"{reason} " for name in DISCONTINUOUS)
+        remedy = "it jumps; use np.maximum, np.clip or a steep np.tanh" if jumps else "use construction='sum'"
+        raise Untraceable(f"target '{target.name}' cannot be a circuit: {reason}; {remedy}.") from error
+    traced = Traced(graph, _outputs(target, graph, result))
+    require_agreement(target, traced)
+    return traced
+
+
+def require_agreement(target: Target, traced: Traced) -> None:
+    """Raise if the graph and the function differ on random, corner, few-valued or nearly constant sequences."""
+    x = samples(target)
+    wanted, found = target(x), traced(x)
+    wrong = np.abs(found - wanted) > AGREES * max(1.0, float(np.abs(wanted).max()))
+    if wrong.any() or not np.isfinite(found).all():
+        at = x[int(np.argwhere(wrong | ~np.isfinite(found))[0][0])]
+        raise ProvenformerError(
+            f"target '{target.name}' computes something else on symbols than on numbers, for example at "
+            f"X={np.round(at, 4).tolist()!s:.200}; use construction='sum'."
+        )
+
+
+def samples(target: Target, count: int | None = None, seed: int = 5) -> FloatArray:
+    """Sequences of the support: uniform, corners, of few values, nearly constant, ramps and sorted ones; the edges."""
+    rng = np.random.default_rng(seed)
+    count = count or int(np.clip(2**19 // target.seq_len**2, 1, SAMPLES))
+    shape = (count, target.token_dim, target.seq_len)
+    uniform = rng.random(shape)
+    values = np.take_along_axis(rng.random((count, target.token_dim, 3)), rng.integers(0, 3, shape), axis=-1)
+    narrow = np.clip(rng.random((*shape[:2], 1)) + 10.0 ** rng.uniform(-6, 0, (count, 1, 1)) * (uniform - 0.5), 0, 1)
+    ramps = np.clip(
+        np.linspace(0, 1, shape[2]) * rng.uniform(-1, 2, (*shape[:2], 1)) + rng.random((*shape[:2], 1)), 0, 1
+    )
+    mostly = (rng.random(shape) < rng.random((*shape[:2], 1))).astype(float)
+    edges = np.stack([np.zeros(shape[1:]), np.ones(shape[1:])])
+    unit = np.concatenate([uniform, rng.integers(0, 2, shape), mostly, values, narrow, ramps, np.sort(uniform), edges])
+    return np.asarray(target.low[:, None] + unit * (target.high - target.low)[:, None])
+
+
+def _outputs(target: Target, graph: Graph, result: object) -> list[Lin]:
+    """One combination per row of the result, each with n rows."""
+    d, n = target.token_dim, target.seq_len
+    if not isinstance(result, Symbol):
+        result = Symbol.constant(graph, np.asarray(result, dtype=np.float64))
+    if result.shape != (d, n):
+        raise Untraceable(
+            f"target '{target.name}' returned shape {result.shape} on symbols for input shape {(d, n)}; keep it."
+        )
+    if result.values is not None:
+        return [expanded(constant(row), n) for row in result.values]
+    if result.tokens not in ((), (1,)):
+        raise Untraceable(
+            f"target '{target.name}' returns tokens along the wrong axis; the last axis is that of the tokens."
+        )
+    if result.tokens == (1,):
+        cells = result.cells[:, 0]
+    else:  # columns that were built one by one
+        cells = np.empty(d, dtype=object)
+        for row in range(d):
+            cells[row] = stacked(graph, list(result.cells[row]))
+    for cell in cells:
+        if not isinstance(cell, Lin):
+            raise Untraceable(
+                f"target '{target.name}' returns a maximum or a sum over pairs of tokens that completes no softmax."
+            )
+    return [expanded(cell, n) for cell in cells]
+
+
+def _lin(x: Lin) -> str:
+    parts = [] if not x.constant.any() else [f"{x.constant[0]:.6g}" if len(x.constant) == 1 else "constant by position"]
+    for i, term in x.terms.items():
+        parts += [f"{term.own:.6g} * [{i}]"] if term.own else []
+        if term.mix is not None:
+            parts.append(f"{'mean-like' if len(term.mix) == 1 else 'matrix'} @ [{i}]")
+    return " + ".join(parts) or "0"
+
+
+def _shown(operation: object) -> str:
+    arguments = ", ".join(_lin(lin) for lin in getattr(operation, "arguments", ()))
+    formula = getattr(operation, "formula", None)
+    return f"{type(operation).__name__.lower()}({arguments})" + (f" with z -> {formula}" if formula is not None else "")
