@@ -45,7 +45,11 @@ def transformer_block(d: int, hidden: int = 4, seed: int = 1) -> Function:
     """Softmax attention, layer norm over features, a tanh layer."""
     rng = np.random.default_rng(seed)
     W_Q, W_K, W_V = (rng.normal(size=(d, d)) / np.sqrt(d) for _ in range(3))
-    W_1, b_1, W_2 = rng.normal(size=(hidden, d)) / np.sqrt(d), rng.normal(size=(hidden, 1)), rng.normal(size=(d, hidden))
+    W_1, b_1, W_2 = (
+        rng.normal(size=(hidden, d)) / np.sqrt(d),
+        rng.normal(size=(hidden, 1)),
+        rng.normal(size=(d, hidden)),
+    )
 
     def block(x: Any) -> Any:
         scores = np.swapaxes(W_Q @ x, -1, -2) @ (W_K @ x) / np.sqrt(d)
@@ -104,7 +108,10 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "ranks": (lambda x: np.argsort(x, axis=-1) * 1.0, "numpy.argsort.*it jumps"),
     "division": (lambda x: x / (0.5 + np.max(x, **LAST) - x), "division by a value in .* contains 0"),
     "logarithm": (lambda x: np.log(0.5 + np.max(x, **LAST) - x), "np.log of a value in"),
-    "root": (lambda x: np.sqrt(np.mean(x**2, **LAST) - np.mean(x, **LAST) ** 2 + 1e-2) + 0 * x, "np.sqrt of a value in.*use np.var"),
+    "root": (
+        lambda x: np.sqrt(np.mean(x**2, **LAST) - np.mean(x, **LAST) ** 2 + 1e-2) + 0 * x,
+        "np.sqrt of a value in.*use np.var",
+    ),
     "assignment": (assigns, "item assignment"),
     "pairs": (lambda x: np.mean(np.tanh(x[..., :, None] - x[..., None, :]), axis=-1), "two tokens"),
     "float()": (lambda x: x * float(x[..., 0, 0].max()) if x.ndim == 2 else x * 1.0, "float"),

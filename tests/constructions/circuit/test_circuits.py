@@ -66,7 +66,9 @@ def test_sizes_do_not_grow_with_the_sequence() -> None:
     """What the formula needs, not what a table of the box would: the spec's numbers."""
     sizes = {}
     for n in (3, 64):
-        c = pf.compile(pf.targets.get("scaled-mean", seq_len=n), tolerance=1e-4, norm_order=np.inf, construction="circuit")
+        c = pf.compile(
+            pf.targets.get("scaled-mean", seq_len=n), tolerance=1e-4, norm_order=np.inf, construction="circuit"
+        )
         sizes[n] = c.network.parameters
         assert c.certificate.bound / measured(c) < 1.1
     assert sizes[3] == sizes[64] <= 740
