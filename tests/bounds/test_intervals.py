@@ -482,7 +482,7 @@ def test_the_kind_can_be_chosen() -> None:
     assert [c.kind for c in bounds.values()] == list(bounds)
     assert bounds["lipschitz"].bound > bounds["rigorous"].bound
     with pytest.raises(pf.ProvenformerError, match="kind"):
-        pf.compile(f, cells_per_axis=6, kind="certain")  # type: ignore[arg-type]
+        pf.compile(f, cells_per_axis=6, kind="certain")  # type: ignore[call-overload]
     with pytest.raises(pf.ProvenformerError, match="Lipschitz"):
         pf.compile(pf.Target(lambda x: x, 1, 2), cells_per_axis=6, kind="lipschitz")
     with pytest.raises(pf.ProvenformerError, match="cannot be bounded"):
