@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -141,12 +142,50 @@ def test_sequences_from_files(run: Run, net: Path, tmp_path: Path) -> None:
 def test_functions_by_import_path(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_target_module.py").write_text("def half(x):\n    return 0.5 * x\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
     done = run("compile", "my_target_module:half", "-n", 2, "-N", 4, "-o", tmp_path / "net", "--json")
     assert done.code == 0
     assert done.json["certificate"]["kind"] == "rigorous"
-    assert run("verify", tmp_path / "net").code == 0
+    # The folder names the function, but only a name that the user types, or --trust-target, imports it.
+    unnamed = run("verify", tmp_path / "net")
+    assert unnamed.code == 2
+    assert "--target" in unnamed.err
+    assert "--trust-target" in unnamed.err
+    named = run("verify", tmp_path / "net", "--target", "my_target_module:half")
+    assert named.code == 0
+    assert "the function you gave" in named.out
+    trusted = run("verify", tmp_path / "net", "--trust-target", "--json")
+    assert trusted.code == 0
+    assert "my_target_module:half, which the folder names" in trusted.json["claim"]["whose"]
+    assert run("verify", tmp_path / "net", "--target", "centered").code == 1
+    assert run("distance", tmp_path / "net").code == 2
+    assert run("distance", tmp_path / "net", "--samples", 512, "--target", "my_target_module:half").code == 0
     assert run("compile", "my_target_module:nothing", "-n", 2, "-N", 4).code == 2
+
+
+@pytest.mark.parametrize("text", ["1 / 0", "def half(x:", "raise SystemExit(3)", "half = 5", "import no_such_thing"])
+def test_modules_that_do_not_import(run: Run, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_broken_module.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "my_broken_module", raising=False)
+    done = run("compile", "my_broken_module:half", "-n", 2, "-N", 4)
+    assert done.code == 2
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_the_current_folder_is_not_on_the_path(net: Path, tmp_path: Path) -> None:
+    """A folder of data from a stranger with a numba.py or scipy.py in it: nothing of it runs, whatever the command."""
+    for name in ("numba", "scipy", "numpy", "onnx", "rich"):
+        (tmp_path / f"{name}.py").write_text(f"open('ran-{name}', 'w').close()\n")
+    x = np.random.default_rng(0).random((40_000, 1, 2)).tolist()  # enough for the compiled engine
+    (tmp_path / "x.json").write_text(json.dumps(x))
+    program = "import sys; sys.path.pop(0); from provenformer.cli import main; main()"  # as the installed command
+    for arguments in (["run", net, "-i", "x.json", "--json"], ["verify", net], ["distance", net], ["targets"]):
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert list(tmp_path.glob("ran-*")) == []
 
 
 def test_exit_code_1_when_a_bound_does_not_hold(run: Run, net: Path) -> None:
@@ -209,6 +248,103 @@ def test_bad_sequences(run: Run, net: Path, text: str) -> None:
     done = run("run", net, stdin=text)
     assert done.code == 2
     assert len(done.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "[[1" + "0" * 400 + ", 1]]", '[["a"]]', "[[1, [2]]]", "[[true, null]]", "\x00"]
+)
+def test_sequences_beyond_reason(run: Run, net: Path, text: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(text)
+    (tmp_path / "x.npy").write_text(text)
+    for source in ("-", tmp_path / "x.json", tmp_path / "x.npy"):
+        done = run("run", net, "-i", source, stdin=text)
+        assert done.code == 2
+        assert len(done.err.strip().splitlines()) == 1
+    (tmp_path / "x.npz").write_text(text)
+    for source in ("x.json", "x.npz"):
+        done = run("memorize", tmp_path / source, "-o", tmp_path / "memory")
+        assert done.code == 2
+        assert len(done.err.strip().splitlines()) == 1
+    assert not (tmp_path / "memory").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "-N", "9" * 30], ["plan", "-N", "10", "-d", "100", "-n", "100"], ["plan", "-d", "9" * 40],
+        ["compile", "centered", "-N", "9" * 30], ["compile", "centered", "-N", "3", "-d", "9" * 9],
+        ["compile", "centered", "-N", "3", "-p", "nan"], ["compile", "centered", "-N", "3", "-p", "inf"],
+        ["compile", "centered", "-N", "3", "--hidden-dim", str(2**45)], ["compile", "centered", "-N", "3", "--lipschitz", "nan"],
+        ["compile", "centered", "-N", "3", "--support", "0,inf"], ["compile", "centered", "-N", "3", "--support", "0,1,2"],
+        ["compile", "centered", "--tolerance", "inf"], ["compile", "centered", "--tolerance", "1e-300"],
+        ["compile", ":", "-N", "3"], ["compile", "builtins:exec", "-N", "3"], ["compile", "os:sep", "-N", "3"],
+        ["compile", "a b:c", "-N", "3"], ["compile", "..:x", "-N", "3"], ["compile", "centered[/b]", "-N", "3"],
+        ["compile", "c\x1b[31m", "-N", "3"], ["compile", "\udcff", "-N", "3"],
+        ["verify", "."], ["verify", "/dev/null"], ["verify", "/"], ["verify", "a" * 5000], ["verify", "[red]x[/b]"],
+        ["run", "."], ["distance", "NET", "--samples", "0"], ["distance", "NET", "--samples", "-3"],
+        ["distance", "NET", "-p", "nan"],
+        ["distance", "NET", "--target", "nothing"], ["verify", "NET", "--target", "no_such:f"], ["verify", "NET", "--target", ""],
+        ["trace", "centered", "-N", "0"], ["report", "nowhere"], ["memorize", ".", "-o", "x"],
+        ["memorize", "/dev/null", "-o", "x"],
+        ["explore", "--port", "-1"], ["explore", "--port", "99999"],
+    ],
+)  # fmt: skip
+def test_odd_commands_end_in_one_line(
+    run: Run, arguments: list[str], net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    done = run(*(str(net) if a == "NET" else a for a in arguments), stdin="[[[0.2, 0.9]]]")
+    assert "Traceback" not in done.err + done.out
+    if done.code:
+        assert done.code == 2
+        assert done.err.strip()
+        assert "\x1b" not in done.err
+        assert not done.err.startswith("error:") or len(done.err.strip().splitlines()) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["net"]
+
+
+# Names are only names.
+
+
+@pytest.mark.parametrize("name", ["net[/b]", "a[red]b", "[green]holds[/green]", ":smile:"])
+def test_markup_in_the_name_of_a_folder(run: Run, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("compile", "centered", "-n", 2, "-N", 2, "-o", f"x{name.replace('/', '')}")
+    assert done.code == 0
+    assert f"saved to x{name.replace('/', '')};" in done.out
+    assert run("verify", f"nowhere{name}").code == 2
+
+
+@pytest.mark.parametrize(
+    "stage", ["x[/nope]", "[green]holds[/green]", "x)\n[green]holds[/green]: all is well", "\x1b[8m(", "\ud800"]
+)
+def test_a_stage_cannot_spoof_a_verdict(run: Run, net: Path, stage: str) -> None:
+    runs = [{**r, "stage": stage} for r in pf.load(net).manifest["runs"]]
+    forge(net, certificate={"ramp": pf.load(net).certificate.ramp / 2}, manifest={"runs": runs})
+    done = run("verify", net)
+    assert done.code in (1, 2)
+    assert "\x1b" not in done.out + done.err
+    first = (done.out + done.err).splitlines()[0]
+    assert first.startswith(("rejected: ", "error: "))
+    assert not any(line.startswith("holds") for line in done.out.splitlines())
+
+
+def test_verify_states_the_claim(run: Run, net: Path, tmp_path: Path) -> None:
+    done = run("verify", net)
+    for part in (
+        "holds: ",
+        "claim:  d_2(f, g) <= ",
+        "the box [0, 1]",
+        "target: scaled-mean (built in",
+        "basis:  rigorous",
+    ):
+        assert part in done.out, part
+    claim = run("verify", net, "--json").json["claim"]
+    assert (claim["domain"], claim["norm_order"], claim["kind"]) == ("box", 2, "rigorous")
+    x, y = np.random.default_rng(0).random((2, 5, 1, 3))
+    pf.memorize(x, y).save(tmp_path / "memory")
+    assert "on the 5 stored pairs only" in run("verify", tmp_path / "memory").out
 
 
 def test_an_altered_folder_does_not_run(run: Run, net: Path) -> None:

@@ -254,7 +254,7 @@ def explore(
 ) -> None:
     """Play with the construction in a browser, on this machine only."""
     with extra("explore", "`provenformer explore`"):
-        from provenformer.explore.server import serve
+        from provenformer.explore.server import serve  # noqa: PLC0415
     serve(port, open_browser, console.print)
 
 
@@ -271,7 +271,7 @@ def write_report(
     ] = None,
 ) -> None:
     """One self-contained page about a saved network: certificate, sizes, pictures of every stage."""
-    from provenformer.report import known_formats, report
+    from provenformer.report import known_formats, report  # noqa: PLC0415
 
     if formats and figures is None:
         raise ProvenformerError("--format is for the files of --figures; give their folder with --figures DIR.")
@@ -291,7 +291,7 @@ def write_report(
 def bert(context: typer.Context) -> None:
     # Imported here, so that the rest of the command line starts fast and works without torch.
     with extra("bert", "`provenformer bert`"):
-        from provenformer.bert.cli import app as bert_app
+        from provenformer.bert.cli import app as bert_app  # noqa: PLC0415
     bert_app(context.args, prog_name="provenformer bert")
 
 

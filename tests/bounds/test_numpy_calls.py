@@ -1,7 +1,9 @@
 """The front door: every numpy call means what numpy means by it, or is refused. No argument is dropped."""
 
 import inspect
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -111,7 +113,10 @@ def test_arguments_bind_as_numpy_binds_them(name: str) -> None:
         np.testing.assert_allclose(found.hi, f(point), rtol=1e-12)
 
 
-@pytest.mark.parametrize("function", [*numpy_calls._FUNCTIONS, *numpy_calls._MOVES], ids=lambda f: f.__name__)
+TABLE = sorted([*numpy_calls._FUNCTIONS, *numpy_calls._MOVES], key=lambda f: f.__name__)
+
+
+@pytest.mark.parametrize("function", TABLE, ids=lambda f: f.__name__)
 def test_every_function_of_the_table_has_a_signature_and_only_numpys_names(function: Any) -> None:
     known = inspect.signature(function).parameters
     rule = numpy_calls._FUNCTIONS.get(function)
@@ -132,6 +137,14 @@ def test_the_false_bounds_that_dropped_arguments_gave() -> None:
     for fn in (masked_penalty, single_precision):
         c = pf.compile(pf.Target(fn, 1, 2), cells_per_axis=4)
         assert c.certificate.kind == "statistical"
+
+
+def test_the_page_for_users_names_every_function() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "own-function.md").read_text()
+    operators = {"add", "subtract", "multiply", "divide", "negative", "power"}
+    for names in numpy_calls.supported().values():
+        for name in set(names) - operators:
+            assert re.search(rf"\b{name}\b", page), name
 
 
 def test_helpers_agree_with_scipy() -> None:

@@ -224,3 +224,27 @@ def bump(x: np.ndarray) -> np.ndarray:
     hat = 4.0 * x * (1.0 - x)
     whole = hat * hat[..., ::-1]  # all tokens, two of them
     return whole * whole[..., ::-1, :]  # all rows, at most two
+
+
+@pytest.mark.parametrize("hidden_dim", [4, 8, 16])
+@pytest.mark.parametrize("size", [1e-16, 1e-12, 1e-7])
+@pytest.mark.parametrize(("construction", "cells"), [("sum", 6), ("paper", 5), ("wide", 4)])
+def test_values_that_the_ids_absorb_are_counted(construction: str, cells: int, size: float, hidden_dim: int) -> None:
+    """fl(A - q) = -q for a tiny A: the network gives 0. A radius of 0 around that table was once all the rounding there was."""
+    f = pf.Target(lambda x: size * (1.0 + 0.01 * x), 1, 3, name="absorbed")
+    c = pf.compile(f, cells_per_axis=cells, construction=construction, hidden_dim=hidden_dim)
+    found = measured(f, c.network, 2, cells)
+    assert found.value - 4 * found.error <= c.certificate.bound
+
+
+@pytest.mark.parametrize("power", [0.2, 0.4, 0.45])
+def test_a_black_box_with_a_heavy_tail_gets_an_estimate_that_says_so(power: float) -> None:
+    """x^-0.45 has no variance of its square, and no finite sample bounds its mean: the certificate promises no confidence."""
+    c = pf.compile(pf.Target(lambda x: np.asarray(x) ** -power, 1, 2), cells_per_axis=4)
+    assert c.certificate.kind == "statistical"
+    assert "estimate" in c.certificate.basis
+    assert "%" not in c.certificate.basis
+    x = (np.arange(1 << 20) + 0.5) / (1 << 20)
+    centre = (np.floor(4 * x) + 0.5) / 4
+    seen = (2 * np.mean((x**-power - centre**-power) ** 2)) ** 0.5  # two tokens, midpoint rule: below the truth
+    assert c.certificate.bound >= seen

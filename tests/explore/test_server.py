@@ -153,6 +153,16 @@ def test_knobs_build_the_network_with_the_librarys_functions(client: TestClient)
     assert ramp["knobs"]["wrong_share"] > 0.2
 
 
+def test_a_temperature_multiplies_queries_and_nothing_else() -> None:
+    """W_Q and b_Q: scores are products with W_Q x + b_Q, so both carry the inverse temperature."""
+    network = compiled({}).network
+    before, after = network.tensors(), with_temperature(network, inverse_temperature() / 4).tensors()
+    assert before.keys() == after.keys()
+    for name, value in before.items():
+        factor = 0.25 if name.rpartition(".")[2] in ("W_Q", "b_Q") else 1.0
+        np.testing.assert_array_equal(after[name], factor * value)
+
+
 def test_a_token_outside_and_a_repeated_token_give_zero(client: TestClient) -> None:
     for tokens in ([[-0.1], [0.87], [0.47]], [[0.13], [0.15], [0.47]]):
         look = post(client, "/api/look", FORM | {"tokens": tokens, "mode": "hardmax", "token": 1})

@@ -222,3 +222,61 @@ def test_numpy_integers_are_sizes_too() -> None:
     grid = pf.Grid(np.int64(4), np.int64(9), np.int64(1000))  # type: ignore[arg-type]
     assert grid.count("sequences") == 1000**36
     assert pf.Target(lambda x: x, np.int64(1), np.int64(2)).sample(3).shape == (3, 1, 2)  # type: ignore[arg-type]
+
+
+def in_place_square(x: Any) -> Any:
+    x *= x
+    return x
+
+
+def in_place_sort(x: Any) -> Any:
+    x.sort(axis=-1)
+    return x
+
+
+@pytest.mark.parametrize("fn", [in_place_square, in_place_sort, lambda x: np.clip(x, 0.25, 0.75, out=x)])
+def test_a_function_may_work_in_place(fn: Any) -> None:
+    """Nobody's array is changed, and `distance` hands both functions the same points."""
+    f = pf.Target(fn, 1, 2, equivariant=False)
+    x = f.sample(64)
+    kept = x.copy()
+    y = f(x)
+    np.testing.assert_array_equal(x, kept)
+    np.testing.assert_array_equal(y, fn(kept.copy()))
+    c = pf.compile(f, cells_per_axis=3)
+    found = pf.distance(fn, c.network, token_dim=1, seq_len=2, cells_per_axis=3, samples=1 << 12)
+    plain = pf.distance(lambda x: fn(x.copy()), c.network, token_dim=1, seq_len=2, cells_per_axis=3, samples=1 << 12)
+    assert found == plain
+
+
+def test_sizes_may_be_numpys(tmp_path: Any) -> None:
+    sizes = {
+        "token_dim": np.int64(1),
+        "seq_len": np.int32(2),
+        "equivariant": np.bool_(True),
+        "lipschitz": np.float32(2.0),
+    }
+    f = pf.Target(lambda x: x, **sizes)
+    assert (type(f.token_dim), type(f.seq_len), type(f.equivariant), type(f.lipschitz)) == (int, int, bool, float)
+    pf.compile(f, cells_per_axis=np.int64(2), norm_order=np.int64(2)).save(tmp_path / "net")
+    assert pf.verify(tmp_path / "net", f)
+
+
+def test_a_function_of_chance_or_of_the_batch_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    for fn in (
+        lambda x: x + (rng.random(np.shape(x)) < 1e-3) * 100.0,
+        lambda x: x + (0.0 if np.shape(x)[0] < 1000 else 5.0),
+        lambda x: x * (1.0 if len(x) < 200 else 3.0),
+    ):
+        with pytest.raises(pf.ProvenformerError, match="two results"):
+            pf.compile(pf.Target(fn, 1, 2), cells_per_axis=2)
+
+
+def test_distance_takes_sizes_and_support_from_a_target() -> None:
+    f = pf.targets.get("scaled-mean", token_dim=2, seq_len=2, support=(-1.0, 3.0))
+    given = pf.distance(f, np.zeros_like, token_dim=2, seq_len=2, support=(-1.0, 3.0), samples=1 << 10)
+    assert pf.distance(f, np.zeros_like, samples=1 << 10) == given
+    assert pf.distance(np.zeros_like, f, samples=1 << 10) == given
+    with pytest.raises(pf.ProvenformerError, match="neither function is a Target"):
+        pf.distance(np.zeros_like, np.ones_like)

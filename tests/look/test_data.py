@@ -16,6 +16,7 @@ from provenformer.look.sizes import HIDDEN_UNITS, stage_sizes, variants
 from provenformer.look.slices import between, curve, moved, quantised, surface
 from provenformer.look.states import states
 from provenformer.look.subject import Subject
+from provenformer.networks.modified import Attention, FeedForward
 
 WITH_GRID = [kind for kind in KINDS if kind != "data"]
 WITH_VALUES = [kind for kind in KINDS if kind != "nothing distinct"]
@@ -166,16 +167,18 @@ def test_a_naming_tells_of_the_layers_that_are_there(kind: str) -> None:
     c = made(kind)
     assert isinstance(c, pf.Compiled)
     assert s.naming is not None
+    assert s.grid is not None
     runs = s.how.in_cells(c.piecewise).runs
-    attention = [run for run in runs if run.attends]
+    attention = [run for run in runs if isinstance(run, Attention)]
     assert len(s.naming.attention_in_words()) == sum(map(len, attention))
     if s.naming.windows:
         assert [-float(b) for b in attention[0].b_Q.to_float()[:, 0]] == [window - 0.5 for window in s.naming.windows]
-    recoding = [run for run in runs if run.stage == "recode"]
+    recoding = [run for run in runs if isinstance(run, FeedForward) and run.stage == "recode"]
     assert len(s.naming.renamings) == sum(map(len, recoding))
     for run in recoding:
+        assert isinstance(run, FeedForward)
         assert [id_ for id_, _ in s.naming.renamings] == [-float(b) for b in run.b_1.to_float()]
-        first_rows = [id_ if s.token_dim == 1 else id_ % s.grid.cells_per_axis for id_, _ in s.naming.renamings]
+        first_rows = [id_ if s.token_dim == 1 else id_ % c.grid.cells_per_axis for id_, _ in s.naming.renamings]
         renamed = first_rows + run.W_2.to_float()[:, 0]
         assert renamed.tolist() == [name for _, name in s.naming.renamings]
 

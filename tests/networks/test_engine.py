@@ -68,3 +68,10 @@ def test_attention_runs_pass_through() -> None:
     uniform = SoftmaxRun("any", np.array([[[2.0], [0.0]]]), np.array([[[1.0], [0.0]]]), zeros, zeros, np.zeros((1, 2)))
     g = Network(1, 2, (uniform,))
     np.testing.assert_array_equal(engine.evaluate(g, np.array([[[1.0, 3.0]]])), [[[5.0, 7.0]]])
+
+
+def test_a_run_without_layers() -> None:
+    """The paper's construction with fewer grid tokens than columns has one: nothing to do."""
+    empty = ReluRun("any", np.zeros((0, 4, 1)), np.zeros((0, 4)), np.zeros((0, 1, 4)), np.zeros((0, 1)))
+    x = np.arange(600.0)[None]
+    np.testing.assert_array_equal(engine.feed_forward(empty, x), x)

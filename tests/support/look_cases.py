@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 import provenformer as pf
 
 
-def keep_positive(x: np.ndarray) -> np.ndarray:
+def keep_positive(x: Any) -> Any:
     return np.maximum(x - np.mean(x, axis=-1, keepdims=True), 0.0)
 
 

@@ -78,7 +78,8 @@ def read_steadily(path: Path, read: Callable[[Path], _Found]) -> _Found:
             try:
                 found = read(folder)
             except ProvenformerError:
-                if is_still_there() or attempt == ROUNDS - 1:
+                # What was set aside may be on its way out: its folder is still there, its files no longer.
+                if (folder == path and is_still_there()) or attempt == ROUNDS - 1:
                     raise
                 continue
             if is_still_there():

@@ -6,9 +6,9 @@ Three kinds, from strong to weak:
   into m^(dn) boxes and the largest |f - A| on each is bounded; m doubles until the bound is within `TIGHT` of the midpoint
   estimate or the budget of boxes is spent.
 - lipschitz: ||f(X) - f(C)||_p <= L ||X - C||_p, and the mean of |x - c|^p over a cell of width w is (w/2)^p / (p + 1).
-- statistical: f is a black box; a sample mean with a one-sided normal confidence bound.
+- statistical: f is a black box; an estimate from samples, with a margin. Neither a proof nor a confidence bound.
 
-Every result is an upper bound on an integral over the target's box, and on the range of f there.
+Every result is about an integral over the target's box, and the range of f there: upper bounds but for the last kind.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ MAX_CUTS = 8
 SEQUENCE_LIMIT = 1 << 22
 NORM_LIMIT = 64  # beyond, powers of small errors leave the float64 range; d_64 is close to the maximum anyway
 SMALLEST_VOLUME = 2.0**-100
-CONFIDENCE = 0.999
 SAMPLES = 200_000
+SPREADS = 4.0  # standard errors that an estimate adds to the mean of its samples
+UNSEEN = 16.0  # and as many times the largest sample, over their number: what heavy tails hide
 SMALLEST = 5e-324  # the smallest float64 above 0
 UNDERFLOW = 2.0**-1000  # more than all that products can lose by underflow in the terms of one box
 _SUM_SLACK = 1.0 + 2.0**-36  # pairwise float64 sums and powers of non-negative terms: far below this
@@ -414,12 +415,11 @@ def _known_parts(cells: Cells, centers: FloatArray, p: float) -> list[tuple[Any,
 
 
 def _statistical(target: Target, cells: Cells, p: float) -> IntegralBound:
-    """|f - A| <= |f - f(C)| + |f(C) - A|: the first part is sampled, the second is known for every cube.
+    """|f - A| <= |f - f(C)| + |f(C) - A|: the first part is estimated from samples, the second is known for every cube.
 
-    So a wrong value cannot hide in a cube that no sample falls into.
+    So a wrong value cannot hide in a cube that no sample falls into. What f does where no sample falls, nobody knows:
+    docs/certificates.md shows that no sample can bound it.
     """
-    from scipy.stats import norm  # takes longer to load than everything else; only black boxes need it
-
     centers = _center_values(target, cells)
     volume = cell_volume(target, cells.grid)
     low, high = centers.min(axis=(0, 2)), centers.max(axis=(0, 2))
@@ -428,7 +428,7 @@ def _statistical(target: Target, cells: Cells, p: float) -> IntegralBound:
         group = cells[part]
         total = float(group.multiplicity.sum())
         moved, y = _sampled_movement(target, group, centers[part], p)
-        margin = norm.ppf((1 + CONFIDENCE) / 2) * moved.std(ddof=1) / SAMPLES**0.5
+        margin = SPREADS * moved.std(ddof=1) / SAMPLES**0.5 + UNSEEN * moved.max() / SAMPLES
         above, about = (total * float(moved.mean() + m) for m in (margin, 0.0))
         upper += float(power(np.array(above ** (1 / p) + known ** (1 / p)), p))
         estimate += float(power(np.array(about ** (1 / p) + known ** (1 / p)), p))

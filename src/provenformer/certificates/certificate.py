@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from provenformer.bounds.integrals import CONFIDENCE, Kind, p_sum
+from provenformer.bounds.integrals import SAMPLES, Kind, p_sum
 
 Domain = Literal["box", "space", "data"]
 
@@ -73,11 +73,14 @@ TERM_MEANINGS = {
     "ramps": "inputs so near a cell edge that a ReLU is still on its way",
     "softmax": "softmax in place of hardmax",
     "rounding": "float64, as executed",
+}
+CIRCUIT_TERM_MEANINGS = {
     "tables": "piecewise linear tables in place of functions and products",
     "attention": "maxima and permutations by softmax at a finite temperature",
+    "rounding": "float64, as executed",
 }
 BASIS: dict[Kind, str] = {
     "rigorous": "f was evaluated on boxes in interval arithmetic; the bound is a theorem about the saved weights.",
     "lipschitz": "the bound holds if the Lipschitz constant claimed for f is right; sampling did not contradict it.",
-    "statistical": f"f is a black box: the bound rests on {CONFIDENCE:.1%} confidence from sampling, not on proof.",
+    "statistical": f"f is a black box: an estimate from {SAMPLES:,} samples, which can miss what is rare; not a proof.",
 }

@@ -21,7 +21,7 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import TooLarge
 from provenformer.base.exact import INT64_LIMIT
-from provenformer.bounds.integrals import CONFIDENCE, Cells, IntegralBound, Kind, bound_integral, p_sum
+from provenformer.bounds.integrals import SAMPLES, Cells, IntegralBound, Kind, bound_integral, p_sum
 from provenformer.certificates.certificate import BASIS, Certificate, Domain
 from provenformer.functions.piecewise import PiecewiseConstant
 from provenformer.functions.targets import Target, is_built_in
@@ -90,15 +90,20 @@ def certify(
         "cells_per_axis": grid.cells_per_axis,
     }
     if kind == "statistical":
-        details["confidence"] = CONFIDENCE
+        details["samples"] = SAMPLES
     if tolerance is not None:
         details["tolerance"] = float(tolerance)  # what was asked for, for the record
     clips = (tuple(clip_low.tolist()), tuple(clip_high.tolist()))
+    norm_order = norm_order.item() if isinstance(norm_order, np.generic) else norm_order  # numpy's integers are no JSON
     return Certificate(total(terms, p), terms, kind, norm_order, domain, BASIS[kind], 2.0**-bits, *clips, details)
 
 
 def total(terms: dict[str, float], p: float) -> float:
-    """The bound that the terms add up to: Minkowski on good inputs, p-th powers over disjoint sets of inputs."""
+    """The bound that the terms add up to: Minkowski on good inputs, p-th powers over disjoint sets of inputs.
+
+    The piecewise term is at least 2^-1000 (a power counts as 2^-900 at least, a cube's volume is above 2^-100), so what
+    the small terms lose by underflow, 2^-1074 each, is covered by the room for the checker.
+    """
     good = p_sum((terms["piecewise"], terms["lost cubes"]), p) + terms["softmax"] + terms["rounding"]
     return float(p_sum((good, terms["ramps"]), p) * (1 + CHECKER_ROOM))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.bounds.integrals import KINDS, NORM_LIMIT, Kind, best_kind
 from provenformer.certificates.certificate import Certificate
 from provenformer.certificates.certify import certify, require_float64
+from provenformer.compiler.circuit import CIRCUIT, MAX_UNITS, CompiledCircuit, compile_circuit
 from provenformer.compiler.executed import executed
 from provenformer.compiler.search import Draft, coarsest_that_certifies
 from provenformer.constructions import registry
@@ -71,6 +72,17 @@ class Compiled:
         return f"Compiled({self.target.name!r}, {self.construction}, {self.network.blocks:,} blocks, {claim})"
 
 
+@overload
+def compile(  # type: ignore[overload-overlap]  # a name in a variable is that of a table construction
+    target: Target, *, construction: Literal["circuit"], tolerance: float, norm_order: float = ..., max_units: int = ...,
+    progress: Callable[[str], object] = ...,
+) -> CompiledCircuit: ...  # fmt: skip
+@overload
+def compile(
+    target: Target, *, tolerance: float | None = ..., norm_order: float = ..., cells_per_axis: int | None = ...,
+    construction: str = ..., kind: Kind | None = ..., hidden_dim: int = ..., max_layers: int = ...,
+    progress: Callable[[str], object] = ...,
+) -> Compiled: ...  # fmt: skip
 def compile(
     target: Target,
     *,
@@ -81,14 +93,31 @@ def compile(
     kind: Kind | None = None,
     hidden_dim: int = TINY_WIDTH,
     max_layers: int = LAYER_LIMIT,
+    max_units: int = MAX_UNITS,
     progress: Callable[[str], object] = lambda _: None,
-) -> Compiled:
+) -> Any:
     """A network g with a certificate that d_p(target, g) <= tolerance, as small as certifies; or on a given grid.
 
     Give `tolerance` or `cells_per_axis`. `kind` asks for a kind of certificate; by default the strongest possible.
     `hidden_dim` = 4 W trades depth for width: 2 W value layers become one. `progress` is told in a few words what is being done.
+    construction="circuit" compiles the formula instead of a table (docs/circuits.md): any n, norm_order up to np.inf, at most
+    `max_units` ReLUs; it takes a tolerance, and neither a grid, a kind nor a width.
     Raises ProvenformerError, one line with quantity, limit and remedy, where that cannot be had.
     """
+    if construction == CIRCUIT:
+        if (
+            tolerance is None
+            or cells_per_axis is not None
+            or hidden_dim != TINY_WIDTH
+            or kind not in (None, "rigorous")
+        ):
+            raise ProvenformerError(
+                "construction='circuit' takes a tolerance, and no cells_per_axis, hidden_dim or other kind than 'rigorous'; "
+                "leave them out."
+            )
+        return compile_circuit(
+            target, require_tolerance(tolerance), norm_order, require_whole("max_units", max_units), progress
+        )
     how = registry.get(construction)
     norm_order = require_norm_order(norm_order)
     hidden_dim = require_hidden_dim(hidden_dim)

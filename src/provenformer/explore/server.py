@@ -6,6 +6,7 @@ cause come back as a sentence and the field it belongs to; all others are logged
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -42,6 +43,8 @@ from provenformer.explore.settings import (
 
 STATIC = Path(__file__).parent / "static"
 BODY_LIMIT = 16_384  # bytes of a request; the largest real one has a few hundred
+BODY_SECONDS = 5.0  # for its bytes to arrive
+AT_ONCE = 200  # connections; a page needs a handful
 WARM_AFTER = 2.0  # seconds: the first page comes first
 GENERAL = "Something went wrong on the server; the reason is in its log."
 HEADERS = {
@@ -95,7 +98,7 @@ def application(workshop: Workshop | None = None) -> Starlette:
 
 
 class Guard:
-    """Only requests to this machine by name, so that no web page can reach the server under a name of its own."""
+    """Only requests to this machine by name, and none that another web page makes, under whatever name."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -104,8 +107,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
-        if not re.fullmatch(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", host):
+        if not _from_here(scope):
             await PlainTextResponse("Open the explorer as http://127.0.0.1:PORT.", 403)(scope, receive, send)
             return
 
@@ -116,6 +118,20 @@ class Guard:
             await send(message)
 
         await self.app(scope, receive, with_headers)
+
+
+def _from_here(scope: Scope) -> bool:
+    """Whether it is addressed to this machine and, where the browser says who asks, comes from our own page."""
+    named: dict[bytes, list[str]] = {}
+    for name, value in scope["headers"]:
+        named.setdefault(name.lower(), []).append(value.decode("latin-1"))
+    hosts, origins = named.get(b"host", []), named.get(b"origin", [])
+    if len(hosts) != 1 or not re.fullmatch(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", hosts[0]):
+        return False
+    if any(origin != f"http://{hosts[0]}" for origin in origins):
+        return False
+    asks = scope["method"] not in ("GET", "HEAD")  # a link from elsewhere may open the page, but nothing more
+    return not (asks and named.get(b"sec-fetch-site", ["same-origin"]) != ["same-origin"])
 
 
 def _endpoint(shop: Workshop, answer: Answer) -> Callable[[Request], Any]:
@@ -134,10 +150,14 @@ async def _fields(request: Request) -> Fields:
     if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
         raise ProvenformerError("Requests carry JSON (content-type application/json).")
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_LIMIT:
-            raise ProvenformerError(f"The request is larger than {BODY_LIMIT:,} bytes.")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > BODY_LIMIT:
+                    raise ProvenformerError(f"The request is larger than {BODY_LIMIT:,} bytes.")
+    except TimeoutError:
+        raise ProvenformerError(f"The request took more than {BODY_SECONDS:g} s to arrive.") from None
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -218,7 +238,11 @@ def serve(port: int, open_browser: bool, say: Callable[[str], object]) -> None:
     warm = threading.Timer(WARM_AFTER, shop.warm)
     warm.daemon = True
     warm.start()
-    server = uvicorn.Server(uvicorn.Config(application(shop), log_level="warning", server_header=False))
+    config = uvicorn.Config(
+        application(shop), log_level="warning", server_header=False, limit_concurrency=AT_ONCE,
+        timeout_keep_alive=int(BODY_SECONDS),
+    )  # fmt: skip
+    server = uvicorn.Server(config)
     say(f"explorer at {address} (stop with Ctrl-C)")
     if open_browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from provenformer.base.errors import ProvenformerError
 
 ContextKind = Literal["sets", "multisets", "sequences"]
+COUNT_BITS = 1 << 18
 IntArray = NDArray[np.int64]
 
 
@@ -47,6 +48,12 @@ class Grid:
             if value < low:
                 raise ProvenformerError(f"{name}={value} is below the limit {low}: {remedy}.")
             object.__setattr__(self, name, int(value))  # numpy integers would overflow in the exact counts
+        if self.token_dim * self.seq_len * self.cells_per_axis.bit_length() > COUNT_BITS:
+            names = ("token_dim", "seq_len", "cells_per_axis")
+            sizes = ", ".join(f"{name}={str(getattr(self, name))[:40]}" for name in names)
+            raise ProvenformerError(
+                f"{sizes} give a number of cubes with more than {COUNT_BITS:,} bits, the most that is counted; use smaller sizes."
+            )
 
     @property
     def cell_width(self) -> Fraction:

@@ -12,15 +12,15 @@ from functools import cached_property
 
 import numpy as np
 
-from provenformer.base.arrays import FloatArray, require_sequences
+from provenformer.base.arrays import FloatArray, HoldsArrays, require_sequences
 from provenformer.functions.grid import ContextKind, Grid, IntArray
 from provenformer.functions.targets import Target
 
 BATCH = 1 << 16  # contexts evaluated at once: bounds the memory, not the result
 
 
-@dataclass(frozen=True)
-class PiecewiseConstant:
+@dataclass(frozen=True, eq=False, repr=False)
+class PiecewiseConstant(HoldsArrays):
     """f_bar on a grid: contexts (count, n) of token ids and the values A_L, (count, n, d)."""
 
     target: Target

@@ -18,9 +18,12 @@ from typing import Any
 import numpy as np
 
 from provenformer.base.arrays import FloatArray, require_sequences
-from provenformer.base.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError, TargetError
 
 Function = Callable[[Any], Any]
+SIZE_LIMIT = 1 << 16  # numbers per token, tokens per sequence
+MANY = 1 << 13  # sequences in the largest batch on which a function is tried,
+PAIRS = 1 << 22  # or fewer: so many pairs of numbers of a sequence in all, since functions compare tokens
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,20 @@ class Target:
                 raise ProvenformerError(f"{name}={value!r} is not a whole number; give an integer >= {least}.")
             if value < least:
                 raise ProvenformerError(f"{name}={value!r} is below the limit {least}; give an integer >= {least}.")
+            if value > SIZE_LIMIT:
+                raise ProvenformerError(
+                    f"{name}={str(value)[:40]} is above the limit {SIZE_LIMIT:,}; use smaller sizes."
+                )
             object.__setattr__(self, name, int(value))  # numpy's integers overflow in exact counts
         if not callable(self.fn):
             raise ProvenformerError(
                 f"fn={self.fn!r:.60} is not a function; give one from arrays (..., d, n) to arrays."
             )
-        for name, expected in (("equivariant", bool), ("vanishes_outside", bool), ("name", str)):
+        for name, expected in (("equivariant", bool | np.bool_), ("vanishes_outside", bool | np.bool_), ("name", str)):
             value = getattr(self, name)
             if not isinstance(value, expected):
                 raise ProvenformerError(
-                    f"{name}={value!r:.60} is a {type(value).__name__}; give a {expected.__name__}."
+                    f"{name}={value!r:.60} is a {type(value).__name__}; give {'text' if expected is str else 'True or False'}."
                 )
         shown = " ".join(repr(self.support).split())
         try:
@@ -66,6 +73,10 @@ class Target:
             raise ProvenformerError(f"support={shown} is not a finite box with low < high; give (low, high).")
         if self.lipschitz is not None and not _is_constant(self.lipschitz):
             raise ProvenformerError(f"lipschitz={self.lipschitz} is not a finite number >= 0; leave it out if unknown.")
+        if self.lipschitz is not None:
+            object.__setattr__(self, "lipschitz", float(self.lipschitz))
+        for name in ("equivariant", "vanishes_outside"):
+            object.__setattr__(self, name, bool(getattr(self, name)))
         object.__setattr__(self, "support", (tuple(low.tolist()), tuple(high.tolist())))
 
     @property
@@ -82,7 +93,7 @@ class Target:
         """f(x), with every way in which a user's function can misbehave turned into one line."""
         x = require_sequences(x, self.token_dim, self.seq_len)
         try:
-            result = self.fn(x)
+            result = self.fn(x.copy())  # a function may work in place; nobody else's array is its to change
             if np.iscomplexobj(result):
                 raise TypeError("the result is complex")
             y = np.asarray(result, dtype=np.float64)
@@ -123,13 +134,21 @@ class Target:
         return None
 
     def require_pointwise(self) -> None:
-        """Raise if the result for a sequence depends on what else is in the batch (x.mean() instead of axis=-1)."""
-        x = self.sample(5, seed=3)
-        alone, together = np.concatenate([self(one[None]) for one in x]), self(x)
-        if (np.abs(alone - together) > 1e-9 * max(1.0, float(np.abs(together).max()))).any():
-            raise ProvenformerError(
+        """Raise if f(x) depends on anything but x: on the rest or the size of the batch (x.mean() instead of axis=-1), on
+        chance, on earlier calls. As tried on batches of one, of five and of many sequences."""
+        many = self.sample(max(8, min(MANY, PAIRS // (self.token_dim * self.seq_len) ** 2)), seed=3)
+        x, together = many[:5], self(many[:5])
+        scale = 1e-9 * max(1.0, float(np.abs(together).max()))
+        if (np.abs(np.concatenate([self(one[None]) for one in x]) - together) > scale).any():
+            raise TargetError(
                 f"target '{self.name}' mixes the sequences of a batch: f of several differs from f of each; "
                 "reduce over the last two axes only, for example axis=-1."
+            )
+        first, again = self(many), self(many[::-1])[::-1]
+        if (np.abs(first[:5] - together) > scale).any() or (np.abs(first - again) > scale + 1e-9 * np.abs(first)).any():
+            raise TargetError(
+                f"target '{self.name}' gives two results for one sequence: f must depend on nothing but X, neither on chance "
+                "nor on earlier calls nor on the size of the batch."
             )
 
     def require_equivariance(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from provenformer.base.version import __version__
 from provenformer.certificates.certificate import TERM_MEANINGS
 from provenformer.constructions.plan import Plan
 from provenformer.functions import targets
@@ -62,7 +62,7 @@ def page(found: Findings, drawn: dict[str, Picture], folder: str) -> str:
         figures={name: _figure(picture) for name, picture in drawn.items()},
         number=number,
         folder=folder,
-        version=version("provenformer"),
+        version=__version__,
     )
 
 

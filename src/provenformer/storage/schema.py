@@ -13,10 +13,10 @@ from typing import Any
 
 from provenformer.base.errors import BadFolder, one_line
 from provenformer.bounds.integrals import KINDS, NORM_LIMIT
+from provenformer.functions.targets import SIZE_LIMIT
 
 FORMAT = 1
 NETWORK, CERTIFICATE, MANIFEST = "network.safetensors", "certificate.json", "manifest.json"
-SIZE_LIMIT = 1 << 16  # token_dim, seq_len
 COUNT_LIMIT = 10**9  # layers of a run, hidden units of a layer
 CELLS_LIMIT = 10**6
 WORD_LIMIT = 1000  # characters

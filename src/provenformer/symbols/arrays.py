@@ -1,8 +1,8 @@
 """Symbolic arrays: run an ordinary numpy function (..., d, n) on them and get the graph of its formula.
 
-Every axis has a role, feature or token, given when it is made and carried along: a token axis is one along which entries come from
-different tokens, wherever numpy moves them, and never one that happens to have length n. Entries along feature axes are cells of
-their own; along a token axis one cell (a Lin) stands for all.
+Every axis has a role, feature or token, given when it is made and carried along: a token axis is one along which entries come
+from different tokens, wherever numpy moves them, and never one that happens to have length n. Entries along feature axes are
+cells of their own; along a token axis one cell (a Lin) stands for all.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from provenformer.base.errors import Untraceable
 from provenformer.bounds.numpy_calls import AbstractArray
 from provenformer.bounds.numpy_calls import constant as require_constant_array
 from provenformer.symbols import atoms, pairs
-from provenformer.symbols.formula import RECIPROCAL, SQUARE, VARIABLE, Formula
+from provenformer.symbols.formula import RECIPROCAL, SQUARE, UNARY, VARIABLE, Formula
 from provenformer.symbols.formula import apply as formula_of
 from provenformer.symbols.graph import Graph, Lin
-from provenformer.symbols.linear import add, constant, divide, mix, scale
+from provenformer.symbols.linear import add, constant, divide, mix, of_atom, scale
 from provenformer.symbols.moves import moved
 from provenformer.symbols.pairs import Peak, Powers, Scores, Total, Weights, expanded
 
 Cells = NDArray[np.object_]
-FUNCTIONS = ("square", "sqrt", "exp", "log", "tanh", "arctan", "sin", "cos")
 
 
 class Symbol(AbstractArray):
@@ -86,7 +85,7 @@ def inputs(graph: Graph) -> Symbol:
     """X: (d, n)."""
     cells = np.empty((graph.token_dim, 1), dtype=object)
     for row in range(graph.token_dim):
-        cells[row, 0] = atoms.of_atom(graph, graph.atoms[row])
+        cells[row, 0] = of_atom(graph, graph.atoms[row])
     return Symbol(graph, (graph.token_dim, graph.seq_len), (1,), cells)
 
 
@@ -117,8 +116,8 @@ def _unary(name: str, x: Symbol) -> Symbol:
         return _binary("multiply", x, minus_one)
     if name == "absolute":
         return _mapped(x, lambda cell: atoms.absolute(graph, _one_token(cell, "np.abs")))
-    if name not in FUNCTIONS:
-        raise Untraceable(f"numpy.{name} is not available in circuits; the functions of one variable are {', '.join(FUNCTIONS)}.")
+    if name not in UNARY:
+        raise Untraceable(f"numpy.{name} is not available in circuits; there are {', '.join(UNARY)}.")
     return _mapped(x, lambda cell: _function(graph, f"np.{name}", formula_of(name, VARIABLE), cell))
 
 
@@ -172,7 +171,9 @@ def _known(cell: Any) -> Lin:
     """A combination; what waits to complete a softmax is refused."""
     if isinstance(cell, Lin):
         return cell
-    raise Untraceable(f"a maximum or a sum over pairs of tokens, taken alone, is not available in circuits; {pairs.REMEDY}.")
+    raise Untraceable(
+        f"a maximum or a sum over pairs of tokens, taken alone, is not available in circuits; {pairs.REMEDY}."
+    )
 
 
 def _pair_rule(graph: Graph, name: str, x: Any, y: Any) -> Any:
@@ -215,7 +216,10 @@ def _constant_cells(values: FloatArray, shape: tuple[int, ...], tokens: tuple[in
     long = [axis for axis in tokens if values.shape[axis] > 1]
     features = tuple(1 if axis in tokens else size for axis, size in enumerate(values.shape))
     lines = np.moveaxis(values, tokens, range(-len(tokens), 0)) if tokens else values
-    flat = lines.reshape(*(size for axis, size in enumerate(values.shape) if axis not in tokens), *lines.shape[lines.ndim - len(tokens) :])
+    flat = lines.reshape(
+        *(size for axis, size in enumerate(values.shape) if axis not in tokens),
+        *lines.shape[lines.ndim - len(tokens) :],
+    )
     cells = np.empty(features, dtype=object)
     for index in np.ndindex(features):
         here = flat[tuple(i for axis, i in enumerate(index) if axis not in tokens)]
@@ -234,7 +238,9 @@ def _with_token_axes(x: Symbol, axes: Sequence[int]) -> Symbol:
         if axis < 0 or axis in x.tokens or x.shape[axis] == 1:
             continue
         if x.tokens:
-            raise Untraceable("an axis of features meets an axis of tokens in a product of both; give each its own axis.")
+            raise Untraceable(
+                "an axis of features meets an axis of tokens in a product of both; give each its own axis."
+            )
         size = x.shape[axis]
         lines = np.moveaxis(x.cells, axis, -1)
         joined = np.empty(lines.shape[:-1], dtype=object)

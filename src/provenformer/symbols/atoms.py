@@ -9,15 +9,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Untraceable
 from provenformer.symbols import formula as formulas
 from provenformer.symbols.formula import SQUARE, VARIABLE, Formula
-from provenformer.symbols.graph import Apply, Atom, Attend, Compare, Graph, Largest, Lin, Operation, Pieces, Product, Term
+from provenformer.symbols.graph import (
+    Apply,
+    Attend,
+    Compare,
+    Graph,
+    Largest,
+    Lin,
+    Operation,
+    Pieces,
+    Product,
+    Term,
+)
 from provenformer.symbols.jets import formula_range, slope_bound
 from provenformer.symbols.linear import add, constant, gamma, mix, of_atom, scale, size
 from provenformer.symbols.ranges import enclosure, hull
+
+MASKED = 64.0
 
 
 def apply(graph: Graph, outer: Formula, x: Lin) -> Lin:
@@ -47,7 +61,9 @@ def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start:
         slope, knot = operation.slopes[at], operation.knots[max(at - 1, 0)]
         value = float(operation(np.array(knot)))
         line = add(graph, scale(graph, x, slope), constant(value - slope * knot))
-        line = Lin(line.rows, line.terms, line.constant, line.slack + gamma(4 + len(slopes)) * (abs(value) + abs(slope * knot)))
+        line = Lin(
+            line.rows, line.terms, line.constant, line.slack + gamma(4 + len(slopes)) * (abs(value) + abs(slope * knot))
+        )
         return _cut(graph, line, rows)
     inside = [low, *(k for k in operation.knots if low < k < high), high]
     values = operation(np.array(inside))
@@ -57,10 +73,6 @@ def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start:
     if operation.start == 0 and operation.slopes[0] == 0 and min(slopes) >= 0:
         low = max(low, 0.0)
     return _made(graph, exact, _is_uniform(graph, x), low, high, rows)
-
-
-def relu(graph: Graph, x: Lin) -> Lin:
-    return pieces(graph, [0.0], [0.0, 1.0], 0.0, x)
 
 
 def absolute(graph: Graph, x: Lin) -> Lin:
@@ -170,13 +182,41 @@ def attend(graph: Graph, queries: Sequence[Lin], keys: Sequence[Lin], bias: Floa
     if values.is_constant and len(values.constant) == 1 and not values.slack:
         return values
     if any(lin.rows not in (1, graph.seq_len) for lin in (*queries, *keys, values)):
-        raise Untraceable("softmax over a slice of the tokens is not available; attend to all of them, with a mask added.")
+        raise Untraceable(
+            "softmax over a slice of the tokens is not available; attend to all of them, with a mask added."
+        )
     low, high = hull(graph, values)
+    bias, lost = _finite(graph, queries, keys, bias)
     uniform = all(_is_uniform(graph, q) for q in queries) and (bias is None or len(bias) == 1)
-    return _made(graph, Attend(tuple(queries), tuple(keys), bias, values), uniform, low, high, None)
+    found = _made(graph, Attend(tuple(queries), tuple(keys), bias, values), uniform, low, high, None)
+    return Lin(found.rows, found.terms, found.constant, lost * (high - low))
 
 
-def _compared(graph: Graph, x: Lin, partner: FloatArray, sign: FloatArray) -> Lin:
+def _finite(
+    graph: Graph, queries: Sequence[Lin], keys: Sequence[Lin], bias: FloatArray | None
+) -> tuple[FloatArray | None, float]:
+    """Rows start from 0 and end where a score cannot matter: masks of -1e9 or -inf become moderate. The share that moves.
+
+    With |sum of products| <= S an entry MASKED + 2 S + 2 log n below the best of its row weighs at most e^-MASKED / n^2,
+    before and after.
+    """
+    if bias is None:
+        return None, 0.0
+    best = bias.max(axis=1, keepdims=True)
+    if not np.isfinite(best).all():
+        raise Untraceable("a mask leaves a token nothing to attend to; allow at least one token in every row.")
+    largest = sum(
+        max(map(abs, hull(graph, q))) * max(map(abs, hull(graph, k))) for q, k in zip(queries, keys, strict=True)
+    )
+    n = graph.seq_len
+    moderate = np.maximum(bias - best, -np.ceil(2 * largest + MASKED + 2 * np.log(n)))
+    if np.array_equal(moderate, bias):
+        return bias, 0.0
+    rounded = 0.0 if (best == 0).all() else gamma(2) * float((np.abs(best) + np.abs(moderate)).max())
+    return moderate, 2 * float(np.exp(-MASKED)) / n + float(np.tanh(rounded))
+
+
+def _compared(graph: Graph, x: Lin, partner: NDArray[np.int64], sign: FloatArray) -> Lin:
     rows = x.rows
     choice = np.zeros((rows, rows))
     choice[np.arange(rows), partner] = 1.0
@@ -195,7 +235,9 @@ def _compared(graph: Graph, x: Lin, partner: FloatArray, sign: FloatArray) -> Li
 def _made(graph: Graph, operation: Operation, uniform: bool, low: float, high: float, rows: int | None) -> Lin:
     if not (np.isfinite(low) and np.isfinite(high)):
         name = type(operation).__name__.lower()
-        raise Untraceable(f"a value ({name}) has no finite range on the support; shrink the support or bound it with np.clip.")
+        raise Untraceable(
+            f"a value ({name}) has no finite range on the support; shrink the support or bound it with np.clip."
+        )
     return _cut(graph, of_atom(graph, graph.atom(operation, uniform, low, high)), rows)
 
 
@@ -306,6 +348,3 @@ def _plus(a: Formula | None, b: Formula) -> Formula:
 
 def _times(factor: float, a: Formula) -> Formula:
     return a if factor == 1 else formulas.apply("multiply", formulas.constant(factor), a)
-
-
-__all__ = ["Atom", "absolute", "apply", "attend", "largest", "maximum", "product", "relu", "running_max", "sort"]

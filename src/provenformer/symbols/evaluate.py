@@ -44,16 +44,27 @@ def evaluate(graph: Graph, outputs: Sequence[Lin], x: FloatArray) -> FloatArray:
                     found = np.broadcast_to(arguments[0].max(axis=1, keepdims=True), arguments[0].shape)
                 case Compare():
                     a, b = arguments
-                    found = np.where(operation.sign > 0, np.maximum(a, b), np.where(operation.sign < 0, np.minimum(a, b), a))
+                    found = np.where(
+                        operation.sign > 0, np.maximum(a, b), np.where(operation.sign < 0, np.minimum(a, b), a)
+                    )
                 case Attend():
-                    found = _attend(operation, [value(q) for q in operation.queries], [value(k) for k in operation.keys], value(operation.values))
+                    found = _attend(
+                        operation,
+                        [value(q) for q in operation.queries],
+                        [value(k) for k in operation.keys],
+                        value(operation.values),
+                    )
             known[atom.number] = found
     return np.stack([value(lin) for lin in outputs], axis=1)
 
 
 def _attend(operation: Attend, queries: list[FloatArray], keys: list[FloatArray], values: FloatArray) -> FloatArray:
     n = values.shape[1]
-    scores = np.zeros((len(values), n, n)) if operation.bias is None else np.broadcast_to(operation.bias, (len(values), n, n))
+    scores = (
+        np.zeros((len(values), n, n))
+        if operation.bias is None
+        else np.broadcast_to(operation.bias, (len(values), n, n))
+    )
     for q, k in zip(queries, keys, strict=True):
         scores = scores + q[:, :, None] * k[:, None, :]
     weights = np.exp(scores - scores.max(axis=2, keepdims=True))

@@ -21,7 +21,12 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "arctan": np.arctan,
     "sin": np.sin,
     "cos": np.cos,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "expm1": np.expm1,
+    "log1p": np.log1p,
 }
+UNARY = tuple(name for name in OPERATIONS if name not in ("add", "multiply", "divide"))
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
+import numpy
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Untraceable
 from provenformer.bounds.intervals import Interval
 from provenformer.symbols.formula import Formula
 
+np: Any = numpy  # numpy dispatches its functions to intervals; its type stubs know only arrays
 TINY = 1e-150  # roots below it count as 0: their reciprocals' cubes would overflow
 RANGE_CELLS = 400
 
@@ -58,10 +60,10 @@ def cells(low: float, high: float, count: int) -> FloatArray:
     """Edges of cells that cover [low, high], fine near both ends, where derivatives may be large."""
     width = high - low
     if width <= 0:
-        return np.array([low, high])
+        return numpy.array([low, high])
     near = width * np.geomspace(1e-14, 0.5, count // 2)
     inner = np.concatenate([low + width * np.linspace(0.0, 1.0, count), low + near, high - near])
-    return np.unique(np.clip(np.concatenate([[low, high], inner]), low, high))
+    return numpy.unique(numpy.clip(numpy.concatenate([[low, high], inner]), low, high))
 
 
 def _known(x: Interval) -> Interval:
@@ -74,7 +76,9 @@ def _jet(formula: Formula, low: FloatArray, high: FloatArray) -> Jet:
     if formula.operation == "variable":
         return Jet(Interval(low, high), Interval(one, one), Interval(0 * one, 0 * one))
     if formula.operation == "constant":
-        return Jet(Interval(formula.value * one, formula.value * one), Interval(0 * one, 0 * one), Interval(0 * one, 0 * one))
+        return Jet(
+            Interval(formula.value * one, formula.value * one), Interval(0 * one, 0 * one), Interval(0 * one, 0 * one)
+        )
     parts = [_jet(part, low, high) for part in formula.parts]
     if formula.operation == "divide":
         return _divide(parts[0], parts[1], formula.parts[0])
@@ -145,13 +149,29 @@ def _sqrt(a: Jet) -> Jet:
 def _tanh(a: Jet) -> Jet:
     value = np.tanh(a.value)
     slope = 1.0 - np.square(value)
-    slope = Interval(np.clip(slope.lo, 0.0, 1.0), np.clip(slope.hi, 0.0, 1.0))
+    slope = _clipped(slope, 0.0, 1.0)
     return _chain(a, value, slope, -2.0 * (value * slope))
 
 
 def _arctan(a: Jet) -> Jet:
     slope = 1.0 / (1.0 + np.square(a.value))
     return _chain(a, np.arctan(a.value), slope, -2.0 * (a.value * np.square(slope)))
+
+
+def _same(function: Any) -> Callable[[Jet], Jet]:
+    """A rule for functions whose derivatives are easily told: function(a) -> value, first, second."""
+    return lambda a: _chain(a, *function(a.value))
+
+
+def _log1p(a: Jet) -> Jet:
+    if (a.value.lo <= -1).any():
+        _refuse_domain("np.log1p", a.value)
+    inverse = 1.0 / (1.0 + a.value)
+    return _chain(a, np.log1p(a.value), inverse, -np.square(inverse))
+
+
+def _clipped(x: Interval, low: float, high: float) -> Interval:
+    return Interval(np.clip(x.lo, low, high), np.clip(x.hi, low, high))
 
 
 def _refuse_domain(name: str, x: Interval) -> None:
@@ -170,4 +190,10 @@ RULES: dict[str, Callable[..., Jet]] = {
     "sqrt": _sqrt,
     "tanh": _tanh,
     "arctan": _arctan,
+    "sin": _same(lambda v: (np.sin(v), np.cos(v), -np.sin(v))),
+    "cos": _same(lambda v: (np.cos(v), -np.sin(v), -np.cos(v))),
+    "sinh": _same(lambda v: (np.sinh(v), np.cosh(v), np.sinh(v))),
+    "cosh": _same(lambda v: (np.cosh(v), np.sinh(v), np.cosh(v))),
+    "expm1": _same(lambda v: (np.expm1(v), np.exp(v), np.exp(v))),
+    "log1p": _log1p,
 }

@@ -1,7 +1,8 @@
-"""What happens to symbolic arrays when numpy only moves entries: indexing, transposing, concatenating, choosing by a constant mask.
+"""Symbolic arrays when numpy only moves entries: indexing, transposing, concatenating, choosing by a constant mask.
 
-Every entry gets a number, numpy moves the numbers, and the result is read off them: an axis along which the *token* of an entry changes
-is a token axis of the result. So no function that moves entries needs a rule of its own, and no axis is guessed from its length.
+Every entry gets a number, numpy moves the numbers, and the result is read off them: an axis along which the *token* of an
+entry changes is a token axis of the result. So no function that moves entries needs a rule of its own, and no axis is guessed
+from its length.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Movable(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]: ...
+
     tokens: tuple[int, ...]
     cells: Cells
     values: FloatArray | None
@@ -53,14 +55,18 @@ class Entries:
             index = np.indices(x.shape, sparse=False).reshape(len(x.shape), size)
             inner = [np.zeros_like(i) if axis in tokens else i for axis, i in enumerate(index)]
             columns[0].append(np.full(size, number))
-            columns[1].append(np.ravel_multi_index(tuple(inner), features) if features else np.zeros(size, dtype=np.int64))
+            columns[1].append(
+                np.ravel_multi_index(tuple(inner), features) if features else np.zeros(size, dtype=np.int64)
+            )
             for k in (0, 1):
                 columns[2 + k].append(index[tokens[k]] if len(tokens) > k else np.full(size, -1))
         part, cell, first, second = (np.concatenate(each) for each in columns)
         return cls(part, cell, (first, second))
 
 
-def moved(graph: Graph, parts: Sequence[Movable], move: Callable[..., Any]) -> tuple[tuple[int, ...], tuple[int, ...], Cells]:
+def moved(
+    graph: Graph, parts: Sequence[Movable], move: Callable[..., Any]
+) -> tuple[tuple[int, ...], tuple[int, ...], Cells]:
     """Shape, token axes and cells of move(parts)."""
     starts = np.cumsum([0, *(int(np.prod(x.shape, dtype=np.int64)) for x in parts)])
     labels = [np.arange(a, b).reshape(x.shape) for x, a, b in zip(parts, starts, starts[1:], strict=False)]
@@ -73,7 +79,9 @@ def moved(graph: Graph, parts: Sequence[Movable], move: Callable[..., Any]) -> t
         raise Untraceable("the token axis is split or repeated along two axes; keep one axis for the tokens.")
     flat = [None if x.values is not None else x.cells.ravel() for x in parts]
     if axes and any(
-        isinstance(cell, Peak | Total) for i in np.unique(entries.part[out]) for cell in (flat[i] if flat[i] is not None else ())
+        isinstance(cell, Peak | Total)
+        for i in np.unique(entries.part[out])
+        for cell in (flat[i] if flat[i] is not None else ())
     ):
         return _moved_waiting(parts, entries, out, axes[0])
     lines = np.moveaxis(out, axes[0], -1) if axes else out[..., None]
@@ -90,7 +98,10 @@ def moved(graph: Graph, parts: Sequence[Movable], move: Callable[..., Any]) -> t
 
 def _varies(token: Ints, axis: int) -> bool:
     """Whether neighbours along an axis come from different tokens."""
-    one, other = np.take(token, range(token.shape[axis] - 1), axis=axis), np.take(token, range(1, token.shape[axis]), axis=axis)
+    one, other = (
+        np.take(token, range(token.shape[axis] - 1), axis=axis),
+        np.take(token, range(1, token.shape[axis]), axis=axis),
+    )
     return bool(((one >= 0) & (other >= 0) & (one != other)).any())
 
 
@@ -110,7 +121,11 @@ def _line(graph: Graph, parts: Sequence[Movable], flat: list[Any], entries: Entr
     for number, x in enumerate(parts):
         here = source == number
         if x.values is not None:
-            total = add(graph, total, constant(np.where(here, x.values.ravel()[np.where(here, cell, 0)], 0.0))) if here.any() else total
+            total = (
+                add(graph, total, constant(np.where(here, x.values.ravel()[np.where(here, cell, 0)], 0.0)))
+                if here.any()
+                else total
+            )
             continue
         for one in np.unique(cell[here]):
             at = np.flatnonzero(here & (cell == one))
@@ -142,9 +157,13 @@ def _moved_pairs(
     n = graph.seq_len
     rows, columns = ([a for a in range(out.ndim) if _varies(token[out], a)] for token in entries.token)
     if len(rows) != 1 or len(columns) != 1 or rows == columns:
-        raise Untraceable("an axis of pairs of tokens is cut, merged or repeated; slice the tokens before forming pairs.")
+        raise Untraceable(
+            "an axis of pairs of tokens is cut, merged or repeated; slice the tokens before forming pairs."
+        )
     turned = rows[0] > columns[0]
-    lines = np.moveaxis(out, (columns[0], rows[0]) if turned else (rows[0], columns[0]), (-2, -1))  # (.., first, second)
+    lines = np.moveaxis(
+        out, (columns[0], rows[0]) if turned else (rows[0], columns[0]), (-2, -1)
+    )  # (.., first, second)
     j, k = (entries.token[i][lines] for i in (0, 1))
     from_pair = j >= 0
     first, second = np.indices((n, n)) if lines.shape[-2:] == (n, n) else (None, None)
@@ -152,7 +171,9 @@ def _moved_pairs(
         raise Untraceable("an axis of pairs of tokens is cut; slice the tokens before forming pairs.")
     want_j, want_k = (second, first) if turned else (first, second)
     if not ((~from_pair) | ((j == want_j) & (k == want_k))).all():
-        raise Untraceable("entries of pairs of tokens are moved to other pairs; only exchanging the two axes is available.")
+        raise Untraceable(
+            "entries of pairs of tokens are moved to other pairs; only exchanging the two axes is available."
+        )
     cells = np.empty(lines.shape[:-2], dtype=object)
     for index in np.ndindex(cells.shape):
         cells[index] = _pair_cell(graph, parts, entries, lines[index], from_pair[index], turned)
@@ -160,20 +181,23 @@ def _moved_pairs(
     return out.shape, axes, np.expand_dims(cells, axes)
 
 
-def _pair_cell(graph: Graph, parts: Sequence[Movable], entries: Entries, labels: Ints, from_pair: Any, turned: bool) -> Any:
-    sources = {(int(p), int(c)) for p, c in zip(entries.part[labels[from_pair]], entries.cell[labels[from_pair]], strict=True)}
-    if len(sources) != 1:
+def _pair_cell(
+    graph: Graph, parts: Sequence[Movable], entries: Entries, labels: Ints, from_pair: Any, turned: bool
+) -> Any:
+    numbers, cell = entries.part[labels], entries.cell[labels]
+    number, at = int(numbers[from_pair][0]), int(cell[from_pair][0])
+    if (numbers[from_pair] != number).any() or (cell[from_pair] != at).any():
         raise Untraceable("values of pairs of tokens from several arrays are mixed; combine them with + instead.")
-    ((number, cell),) = sources
-    found = parts[number].cells.ravel()[cell]
+    found = parts[number].cells.ravel()[at]
     found = found.turned if turned else found
     if from_pair.all():
         return found
-    others = labels[~from_pair]
-    values = [parts[p].values for p in np.unique(entries.part[others])]
-    if any(v is None for v in values) or not isinstance(found, Scores):
-        raise Untraceable("only scores of a softmax may be masked, and only by a constant; add a mask instead.")
-    largest = max(float(v.ravel()[entries.cell[others[entries.part[others] == p]]].max()) for p, v in zip(np.unique(entries.part[others]), values, strict=True) if v is not None)  # fmt: skip
+    largest = -np.inf
+    for other in np.unique(numbers[~from_pair]):
+        values = parts[other].values
+        if values is None or not isinstance(found, Scores):
+            raise Untraceable("only scores of a softmax may be masked, and only by a constant; add a mask instead.")
+        largest = max(largest, float(values.ravel()[cell[~from_pair & (numbers == other)]].max()))
     if largest > _at_least(graph, found) - FAR:
         raise Untraceable(f"a mask of {largest:.4g} is not far below the scores; use -np.inf (or -1e9) in np.where.")
     bias = np.where(from_pair, 0.0, -np.inf)

@@ -1,9 +1,9 @@
 """Values of two tokens, j and k: what a softmax over tokens is made of. Anything else that needs pairs is refused.
 
-    Scores   sum_i row_i(j) col_i(k) + bias[j, k], possibly less something that depends on j (or on k) alone: a maximum
-    Powers   exp(scores)
-    Total    sum over k (or over j) of such powers: good for one thing, to divide them by it
-    Weights  powers / total: a softmax over k (or over j), times factors of j and of k
+Scores   sum_i row_i(j) col_i(k) + bias[j, k], possibly less something that depends on j (or on k) alone: a maximum
+Powers   exp(scores)
+Total    sum over k (or over j) of such powers: good for one thing, to divide them by it
+Weights  powers / total: a softmax over k (or over j), times factors of j and of k
 """
 
 from __future__ import annotations
@@ -100,7 +100,12 @@ def times(graph: Graph, a: Pair, b: Pair) -> Pair:
     """a * b: of scores as a sum of products, of weights with what depends on one token."""
     if isinstance(a, Weights) or isinstance(b, Weights):
         weights, other = (a, b) if isinstance(a, Weights) else (b, a)
-        if not isinstance(weights, Weights) or not isinstance(other, Scores) or other.bias is not None or len(other.terms) != 1:
+        if (
+            not isinstance(weights, Weights)
+            or not isinstance(other, Scores)
+            or other.bias is not None
+            or len(other.terms) != 1
+        ):
             raise Untraceable(f"softmax weights times a value of two tokens are not available; {REMEDY}.")
         row, column = other.terms[0]
         return replace(weights, row=product(graph, weights.row, row), column=product(graph, weights.column, column))
@@ -133,7 +138,9 @@ def exponential(a: Pair) -> Powers:
 def without_peak(a: Pair, peak: Peak) -> Scores:
     """scores - max over an axis of the same scores."""
     if not isinstance(a, Scores) or a is not peak.scores:
-        raise Untraceable(f"the maximum over pairs may only be taken off the scores that it is the maximum of; {REMEDY}.")
+        raise Untraceable(
+            f"the maximum over pairs may only be taken off the scores that it is the maximum of; {REMEDY}."
+        )
     return replace(a, shifted=peak.axis)
 
 
@@ -170,7 +177,9 @@ def _attended(graph: Graph, scores: Scores, values: Lin) -> Lin:
         if column.is_constant and len(column.constant) == 1:
             continue
         if row.is_constant and column.is_constant and not row.slack and not column.slack:
-            table = np.multiply.outer(np.broadcast_to(row.constant, graph.seq_len), np.broadcast_to(column.constant, graph.seq_len))
+            table = np.multiply.outer(
+                np.broadcast_to(row.constant, graph.seq_len), np.broadcast_to(column.constant, graph.seq_len)
+            )
             bias = table if bias is None else bias + table
             continue
         queries.append(row)

@@ -16,6 +16,10 @@ from provenformer.symbols.linear import constant
 from provenformer.symbols.pairs import expanded
 
 SAMPLES = 24  # of each kind, fewer for long sequences: pairs of tokens take their square
+DISCONTINUOUS = (
+    "greater", "greater_equal", "less", "less_equal", "equal", "not_equal", "sign", "heaviside", "floor", "ceil", "rint", "round",
+    "trunc", "argsort", "argmax", "argmin",
+)  # fmt: skip
 AGREES = 1e-9  # of the largest value: graph and function are both computed in float64
 
 
@@ -47,10 +51,10 @@ def trace(target: Target) -> Traced:
     except ProvenformerError as error:
         raise Untraceable(f"target '{target.name}' cannot be a circuit: {error}") from error
     except Exception as error:
-        reason = " ".join(str(error).split())
-        raise Untraceable(
-            f"target '{target.name}' cannot be a circuit: {reason or type(error).__name__}; use construction='sum'."
-        ) from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        jumps = any(f"numpy.{name} " in f"{reason} " for name in DISCONTINUOUS)
+        remedy = "it jumps; use np.maximum, np.clip or a steep np.tanh" if jumps else "use construction='sum'"
+        raise Untraceable(f"target '{target.name}' cannot be a circuit: {reason}; {remedy}.") from error
     traced = Traced(graph, _outputs(target, graph, result))
     require_agreement(target, traced)
     return traced
@@ -64,8 +68,8 @@ def require_agreement(target: Target, traced: Traced) -> None:
     if wrong.any() or not np.isfinite(found).all():
         at = x[int(np.argwhere(wrong | ~np.isfinite(found))[0][0])]
         raise ProvenformerError(
-            f"target '{target.name}' computes something else on symbols than on numbers, for example at X={np.round(at, 4).tolist()!s:.200}; "
-            "it may depend on values in a way that symbols do not show: use construction='sum'."
+            f"target '{target.name}' computes something else on symbols than on numbers, for example at "
+            f"X={np.round(at, 4).tolist()!s:.200}; use construction='sum'."
         )
 
 
@@ -77,7 +81,9 @@ def samples(target: Target, count: int | None = None, seed: int = 5) -> FloatArr
     uniform = rng.random(shape)
     values = np.take_along_axis(rng.random((count, target.token_dim, 3)), rng.integers(0, 3, shape), axis=-1)
     narrow = np.clip(rng.random((*shape[:2], 1)) + 10.0 ** rng.uniform(-6, 0, (count, 1, 1)) * (uniform - 0.5), 0, 1)
-    ramps = np.clip(np.linspace(0, 1, shape[2]) * rng.uniform(-1, 2, (*shape[:2], 1)) + rng.random((*shape[:2], 1)), 0, 1)
+    ramps = np.clip(
+        np.linspace(0, 1, shape[2]) * rng.uniform(-1, 2, (*shape[:2], 1)) + rng.random((*shape[:2], 1)), 0, 1
+    )
     mostly = (rng.random(shape) < rng.random((*shape[:2], 1))).astype(float)
     edges = np.stack([np.zeros(shape[1:]), np.ones(shape[1:])])
     unit = np.concatenate([uniform, rng.integers(0, 2, shape), mostly, values, narrow, ramps, np.sort(uniform), edges])
@@ -90,11 +96,15 @@ def _outputs(target: Target, graph: Graph, result: object) -> list[Lin]:
     if not isinstance(result, Symbol):
         result = Symbol.constant(graph, np.asarray(result, dtype=np.float64))
     if result.shape != (d, n):
-        raise Untraceable(f"target '{target.name}' returned shape {result.shape} on symbols for input shape {(d, n)}; keep it.")
+        raise Untraceable(
+            f"target '{target.name}' returned shape {result.shape} on symbols for input shape {(d, n)}; keep it."
+        )
     if result.values is not None:
         return [expanded(constant(row), n) for row in result.values]
     if result.tokens not in ((), (1,)):
-        raise Untraceable(f"target '{target.name}' returns tokens along the wrong axis; the last axis is that of the tokens.")
+        raise Untraceable(
+            f"target '{target.name}' returns tokens along the wrong axis; the last axis is that of the tokens."
+        )
     if result.tokens == (1,):
         cells = result.cells[:, 0]
     else:  # columns that were built one by one
@@ -103,7 +113,9 @@ def _outputs(target: Target, graph: Graph, result: object) -> list[Lin]:
             cells[row] = stacked(graph, list(result.cells[row]))
     for cell in cells:
         if not isinstance(cell, Lin):
-            raise Untraceable(f"target '{target.name}' returns a maximum or a sum over pairs of tokens that completes no softmax.")
+            raise Untraceable(
+                f"target '{target.name}' returns a maximum or a sum over pairs of tokens that completes no softmax."
+            )
     return [expanded(cell, n) for cell in cells]
 
 

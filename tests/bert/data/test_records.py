@@ -202,6 +202,7 @@ def asked(questions: list[tuple[str, str]], **environment: str) -> list[str]:
     return [json.loads(line) for line in said.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_hub(tmp_path: Path) -> None:
     """By name over HTTP, then from the cache that `datasets` keeps."""
     tables = {

@@ -10,6 +10,7 @@ from provenformer.bert.model.slot import MixerSlot, mixer_for
 
 
 @pytest.mark.parametrize("name", MIXERS)
+@pytest.mark.slow
 def test_compiles_without_a_graph_break(name: str) -> None:
     torch._dynamo.reset()
     config = MixerBertConfig(hidden_size=32, num_attention_heads=2, attention_probs_dropout_prob=0.0)

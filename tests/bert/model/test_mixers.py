@@ -262,7 +262,7 @@ def test_bad_options(name: str, options: dict[str, object], message: str) -> Non
 
 
 def test_bproj_may_start_as_a_band() -> None:
-    weight = build_mixer("bproj", DIM, size=40, band=2.0).position_weight.detach()
+    weight = build_mixer("bproj", DIM, size=40, band=2.0).get_parameter("position_weight").detach()
     torch.testing.assert_close(weight.norm(dim=0), torch.ones(40))  # keeps the variance of independent tokens
     torch.testing.assert_close(weight[20:23, 20] / weight[20, 20], torch.tensor([0.0, -0.5, -1.0]).exp())
 

@@ -119,8 +119,8 @@ def test_bare_parameters_keep_their_own_scale() -> None:
     assert bproj.position_weight.shape == (16, 16)
     assert 0.2 < bproj.position_weight.std() < 0.3  # 1 / sqrt(16)
     assert 0.08 < sepconv.filters.std() < 0.1  # 1 / sqrt(128)
-    banded = MixerBertModel(tiny("bproj", mixer_options={"bproj": {"band": 1.0}})).encoder.layer[0].attention.self
-    assert (banded.mixer.position_weight.argmax(dim=0) == torch.arange(16)).all()
+    banded: Any = MixerBertModel(tiny("bproj", mixer_options={"bproj": {"band": 1.0}}))
+    assert (banded.encoder.layer[0].attention.self.mixer.position_weight.argmax(dim=0) == torch.arange(16)).all()
 
 
 @every_mixer
@@ -136,12 +136,14 @@ def test_sinusoidal_positions(mixer: str) -> None:
 
 def test_tied_attention_starts_with_one_matrix_for_queries_and_keys() -> None:
     config = tiny("attention", attention_init="tied", attention_gain=3.0, initializer_range=0.05)
-    attention = MixerBertModel(config).encoder.layer[1].attention.self
+    tied: Any = MixerBertModel(config)
+    attention = tied.encoder.layer[1].attention.self
     assert torch.equal(attention.query.weight, attention.key.weight)
     assert attention.query.weight is not attention.key.weight
     assert 0.13 < attention.query.weight.std() < 0.17
     assert 0.04 < attention.value.weight.std() < 0.06
-    plain = MixerBertModel(tiny("attention")).encoder.layer[1].attention.self
+    untied: Any = MixerBertModel(tiny("attention"))
+    plain = untied.encoder.layer[1].attention.self
     assert not torch.equal(plain.query.weight, plain.key.weight)
 
 

@@ -114,6 +114,7 @@ def _one_of_two_processes(rank: int, folder: Path) -> None:
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_gloo_processes_give_the_gradient_of_one(tmp_path: Path) -> None:
     spawn(_one_of_two_processes, args=(tmp_path,), nprocs=2)
     for mixer in MIXERS:

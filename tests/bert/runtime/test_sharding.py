@@ -125,6 +125,7 @@ def settings(sample: Path) -> PretrainSettings:
     return read_settings(PretrainSettings, sample / "pretrain.toml")
 
 
+@pytest.mark.slow
 def test_the_loss_curve_is_that_of_one_process(sample: Path) -> None:
     one, two = sample / "one", sample / "two"
     assert len(losses(one)) == 12
@@ -133,6 +134,7 @@ def test_the_loss_curve_is_that_of_one_process(sample: Path) -> None:
     assert metrics(two) == pytest.approx(metrics(one), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_files_do_not_show_the_sharding(sample: Path) -> None:
     one, two = sample / "one", sample / "two"
     for name in ("checkpoints/step-00000010.safetensors", "model/model.safetensors"):
@@ -143,6 +145,7 @@ def test_files_do_not_show_the_sharding(sample: Path) -> None:
     assert found == pytest.approx(metrics(two), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_one_process_goes_on_with_a_sharded_run_and_the_other_way_round(sample: Path, tmp_path: Path) -> None:
     stopped_run(sample / "two", tmp_path / "run")
     pretrain(settings(sample), sample / "data", sample / "held-out", tmp_path / "run")
@@ -151,6 +154,7 @@ def test_one_process_goes_on_with_a_sharded_run_and_the_other_way_round(sample: 
         assert_same_tensors(run / "model/model.safetensors", sample / "one/model/model.safetensors")
 
 
+@pytest.mark.slow
 def test_fine_tuning(sample: Path) -> None:
     assert losses(sample / "two-mnli") == pytest.approx(losses(sample / "one-mnli"), abs=1e-5)
     assert_same_tensors(sample / "two-mnli/model/model.safetensors", sample / "one-mnli/model/model.safetensors")

@@ -19,9 +19,10 @@ from provenformer.bert.data.sample import write_sample
 from provenformer.bert.settings import read_settings
 from provenformer.bert.study import StudyData, StudySettings, estimate, recipe_table, recipes, run_study, table
 from provenformer.bert.study.figure import draw, draw_curves
-from provenformer.bert.study.recipes import chosen_recipe
+from provenformer.bert.study.recipes import pretraining_search
 from provenformer.bert.training.pretrain import data_fingerprint
 
+SQUAD = {"seq_len": 32, "stride": 8, "epochs": 0.05, "threads": 1}
 MODELS = ("average", "attention", "hybrid")
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 STUDY = """
@@ -49,6 +50,7 @@ high = { learning_rate = 1e20 }
 seq_len = 32
 epochs = 0.1
 threads = 1
+recipes = { low = { learning_rate = 1e-9 }, high = { learning_rate = 1e20 }, good = { learning_rate = 1e-3 } }
 """
 
 
@@ -61,7 +63,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> StudyData:
     prepare([folder / "valid"], folder / "held-out", small, folder / "data/vocab.txt")
     prepare([folder / "text/more-people.txt"], folder / "other", small, folder / "data/vocab.txt")
     prepare([folder / "text"], folder / "short", dataclasses.replace(small, seq_len=16), folder / "data/vocab.txt")
-    files = {"mnli": (folder / "mnli-train.jsonl", folder / "mnli-dev.jsonl")}
+    files = {
+        "mnli": (folder / "mnli-train.jsonl", folder / "mnli-dev.jsonl"),
+        "squad": (folder / "squad-train.json", folder / "squad-dev.json"),
+    }
     return StudyData(folder / "data", folder / "held-out", folder / "other", folder / "short", files)
 
 
@@ -111,17 +116,23 @@ def test_every_model_and_seed_has_a_result(done: Path) -> None:
 
 def test_recipes_are_chosen_on_text_of_their_own(done: Path, data: StudyData, settings: StudySettings) -> None:
     folder = done / "results/recipes"
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "attention.json",
-        "average.json",
-    ]  # hybrid takes attention's
+    names = [f"{model}{task}.json" for model in ("attention", "average") for task in ("", ".mnli")]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(names)  # hybrid takes attention's
     tried = read(folder / "attention.json")["trials"]
     assert list(tried) == ["low", "good", "high"]
     assert tried["good"]["loss"] < tried["low"]["loss"]
     assert tried["high"]["loss"] is None  # it did not stay finite
+    assert data.tuning is not None
     assert tried["good"]["asked"]["data"]["valid"] == data_fingerprint(data.tuning)
-    assert tried["good"]["asked"]["pretrain"]["steps"] == 4
+    assert tried["good"]["asked"]["settings"]["steps"] == 4
+    tuned = read(folder / "attention.mnli.json")["trials"]
+    assert tuned["high"]["loss"] is None
+    assert tuned["good"]["asked"]["settings"]["held_out_fraction"] == 0.1
+    best = min(("low", "good"), key=lambda name: tuned[name]["loss"])
+    result = read(done / "results/attention-seed-0.json")["asked"]["finetune"]["mnli"]
+    assert (result["recipe"], result["settings"]["held_out_fraction"]) == (best, 0.0)
     shown = recipe_table(settings, done / "results")
+    assert f"{100 * tuned[best]['accuracy']:.1f}**" in shown
     assert f"| attention | {tried['low']['loss']:.3f} (" in shown
     assert "| **" in shown
     assert "not finite" in shown
@@ -160,7 +171,8 @@ def test_results_are_enough_to_go_on(
     lost = results / "average-seed-1.json"
     expected = read(lost)["metrics"]
     lost.unlink()
-    monkeypatch.setattr(recipes, "_try", lambda *_: pytest.fail("tried again"))
+    for training in ("pretrain", "finetune"):
+        monkeypatch.setattr(recipes, training, lambda *_: pytest.fail("tried again"))
     run_study(settings, data, tmp_path / "runs", results, finetuned=False)
     found = read(lost)["metrics"]
     assert "mnli_accuracy" not in found
@@ -168,6 +180,11 @@ def test_results_are_enough_to_go_on(
     assert "average" in table(settings, results)  # one seed has the task, the other not
     run_study(settings, data, tmp_path / "other-runs", results)
     assert read(lost)["metrics"] == expected
+    more = dataclasses.replace(settings, finetune={**settings.finetune, "squad": SQUAD})
+    run_study(more, data, tmp_path / "runs", results, ["average"])
+    assert expected.items() < read(lost)["metrics"].items()  # what was there is kept
+    assert not (tmp_path / "runs/average/seed-0/mnli").exists()
+    assert (tmp_path / "runs/average/seed-0/squad").exists()
 
 
 def test_a_search_that_stopped_goes_on(results: Path, data: StudyData, settings: StudySettings, tmp_path: Path) -> None:
@@ -176,7 +193,7 @@ def test_a_search_that_stopped_goes_on(results: Path, data: StudyData, settings:
     path.write_text(json.dumps({"trials": {name: before[name] for name in ("low", "good")}}))
     (results / "average-seed-0.json").unlink()
     (results / "average-seed-1.json").unlink()
-    assert chosen_recipe(settings, "average", results) is None
+    assert pretraining_search(settings, "average", results).chosen() is None
     run_study(dataclasses.replace(settings, seeds=(0,)), data, tmp_path / "runs", results, ["average"], finetuned=False)
     assert read(path)["trials"]["high"]["loss"] is None
     assert read(path)["trials"]["low"] == before["low"]
@@ -187,9 +204,12 @@ def test_results_of_something_else_are_refused(results: Path, data: StudyData, s
     longer = dataclasses.replace(settings, pretrain=dataclasses.replace(settings.pretrain, steps=7))
     with pytest.raises(ProvenformerError, match=r"attention-seed-0.json is from other settings \(pretrain\); move it"):
         table(longer, results, ["attention"])
-    tuned = dataclasses.replace(settings, finetune={"mnli": {"epochs": 9}})
-    with pytest.raises(ProvenformerError, match=r"other settings \(mnli\)"):
+    tuned = dataclasses.replace(settings, finetune={"mnli": {**settings.finetune["mnli"], "epochs": 9}})
+    with pytest.raises(ProvenformerError, match=r"mnli\.json: the trial of 'low' is from other settings"):
         run_study(tuned, data, runs, results)
+    without = dataclasses.replace(settings, finetune={})
+    with pytest.raises(ProvenformerError, match=r"other settings \(mnli\)"):
+        table(without, results)
     with pytest.raises(ProvenformerError, match="the trial of 'low' is from other settings; remove it to try again"):
         run_study(dataclasses.replace(settings, tuning_steps=5), data, runs, results)
     with pytest.raises(ProvenformerError, match=r"seed-0.json is from other data; move it away"):
@@ -206,7 +226,7 @@ def test_results_of_something_else_are_refused(results: Path, data: StudyData, s
     trials = read(results / "recipes/average.json")["trials"]
     better = {**trials, "low": {**trials["low"], "loss": 0.0}}
     (results / "recipes/average.json").write_text(json.dumps({"trials": better}))
-    with pytest.raises(ProvenformerError, match="with the recipe 'good', which was not chosen"):
+    with pytest.raises(ProvenformerError, match=r"with the recipe 'good' \(pretrain\), which was not chosen"):
         table(settings, results)
 
 

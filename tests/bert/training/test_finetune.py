@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -14,8 +15,12 @@ from typer.testing import CliRunner
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.bert.cli import app
+from provenformer.bert.data.windows import Windows
+from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.saved_models import load_vocabulary
-from provenformer.bert.training.finetune import FinetuneSettings, finetune
+from provenformer.bert.training.finetune import FinetuneSettings, MnliTask, finetune, finetuning_task
+
+ALONE = Processes(0, 1, torch.device("cpu"))
 
 
 def run(*arguments: Any) -> str:
@@ -125,3 +130,28 @@ def test_the_vocabulary_must_be_the_models(sample: Path, tmp_path: Path) -> None
     assert not (tmp_path / "a").exists()
     assert not (tmp_path / "b").exists()
     assert AutoTokenizer.from_pretrained(sample / "run/model").convert_tokens_to_ids(pieces[-1]) == len(pieces) - 1
+
+
+@pytest.mark.parametrize(("task", "name"), [("mnli", "mnli-train.jsonl"), ("squad", "squad-train.json")])
+def test_a_part_of_the_training_file_can_be_held_out(sample: Path, task: str, name: str) -> None:
+    """No premise or context is on both sides; the dev file is not looked at."""
+    vocabulary = load_vocabulary(sample / "run/model")
+    whole, part = (
+        finetuning_task(
+            FinetuneSettings(task=task, seq_len=48, stride=8, held_out_fraction=share),
+            sample / name,
+            sample / (name if share == 0 else "missing"),
+            vocabulary,
+            ALONE,
+        )
+        for share in (0.0, 0.25)
+    )
+
+    def texts(windows: Windows) -> set[tuple[int, ...]]:
+        return {tuple(row) for row in windows.batch(np.arange(len(windows)))["input_ids"].tolist()}
+
+    kept = texts(part.train)
+    held_out = texts(part.dev if isinstance(part, MnliTask) else part.dev.windows)
+    assert kept.isdisjoint(held_out)
+    assert kept | held_out == texts(whole.train)
+    assert 0.1 < len(held_out) / len(kept | held_out) < 0.4

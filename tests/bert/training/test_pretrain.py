@@ -90,6 +90,7 @@ def command(sample: Path, run: Path, text: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_gives_the_same_bits(sample: Path, tmp_path: Path) -> None:
     """kill -9 at a random step, and at a random moment of it; KILL_SEED=... repeats the choice."""
     seed = int(os.environ.get("KILL_SEED", secrets.randbelow(2**32)))
@@ -118,6 +119,7 @@ def test_killed_and_resumed_gives_the_same_bits(sample: Path, tmp_path: Path) ->
     assert losses(whole)[-1] < losses(whole)[0] - 0.5
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_loss_curve_of_one(sample: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     text = f'optimizer = "muon"\n{NO_DROPOUT}'
@@ -187,7 +189,11 @@ def test_models_are_compared_on_the_same_masks(sample: Path, tmp_path: Path) -> 
     """Whatever share of the words they were trained on."""
     settings = settings_from(SETTINGS, tmp_path, steps=2)
     pretrain(settings, sample / "data", None, tmp_path / "run")
-    others = [{"masked_fraction": 0.4}, {"masked_fraction": (0.4, 0.3)}, {"evaluate_masked_fraction": 0.4}]
+    others: list[dict[str, Any]] = [
+        {"masked_fraction": 0.4},
+        {"masked_fraction": (0.4, 0.3)},
+        {"evaluate_masked_fraction": 0.4},
+    ]
     usual, *found = (
         evaluate_pretrained(tmp_path / "run/model", sample / "held-out", dataclasses.replace(settings, **other))
         for other in ({}, *others)
@@ -259,6 +265,7 @@ def test_a_folder_belongs_to_one_process_at_a_time(sample: Path, tmp_path: Path)
     assert pretrain(*asked) == pretrain(*asked)  # each has let it go
 
 
+@pytest.mark.slow
 def test_two_processes_leave_a_folder_in_use_together(sample: Path, tmp_path: Path) -> None:
     launcher = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node=2", "--no-python"]
     ask = [*launcher, *command(sample, tmp_path / "run", SETTINGS)]
@@ -436,6 +443,7 @@ def can_mount() -> bool:
 
 
 @pytest.mark.skipif(not can_mount(), reason="needs a disk of its own, by Linux user namespaces")
+@pytest.mark.slow
 def test_a_disk_that_fills_up_loses_nothing(sample: Path, tmp_path: Path) -> None:
     """A real disk with room for one checkpoint and a half; with more room the same command ends with the same bits."""
     settings = settings_from(SETTINGS, tmp_path, steps=24)

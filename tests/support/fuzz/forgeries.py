@@ -76,7 +76,9 @@ def try_forgery(seed: tuple[int, ...]) -> Verdict:
 
 def _altered_claim(rng: Rng, c: pf.Compiled, changes: list[str]) -> dict[str, Any]:
     """Mostly a loosened bound, so that the altered weights are judged; sometimes a lie in one field."""
-    claim: dict[str, Any] = {"bound": c.certificate.bound * float(rng.choice([1, 2, 10, LOOSENED]))}
+    loosened = float(rng.choice([1, 2, 10, LOOSENED]))
+    terms = {name: value * loosened for name, value in c.certificate.terms.items()}
+    claim: dict[str, Any] = {"bound": c.certificate.bound * loosened, "terms": terms}
     if rng.random() < 0.3:
         ramp = c.certificate.ramp
         lies: dict[str, Any] = {

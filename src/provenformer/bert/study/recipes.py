@@ -1,10 +1,11 @@
 """The search for a recipe: every model tries the same list, with the same budget, on text that the table does not use.
 
-What is tried is kept in `<results>/recipes/<model>.json`, which is enough to go on: no trial is made twice.
+Pre-training first, then every task of fine-tuning on a part of its training file. What is tried is kept in
+`<results>/recipes/<model>.json` and `<model>.<task>.json`, which is enough to go on: no trial is made twice.
 """
 
-import math
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,112 +16,178 @@ from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.provenance import provenance
 from provenformer.bert.settings import build_settings, read_json
 from provenformer.bert.study.settings import StudyData, StudySettings
+from provenformer.bert.training.finetune import FinetuneSettings, finetune
 from provenformer.bert.training.loop import NotFinite
 from provenformer.bert.training.pretrain import PretrainSettings, pretrain
 
-
-def chosen_recipe(settings: StudySettings, model: str, results: Path) -> str | None:
-    """The recipe with the lowest held-out loss on masked words, once all are tried."""
-    if len(settings.recipes) == 1:
-        return next(iter(settings.recipes))
-    tuned = settings.tuned_as.get(model, model)
-    losses = {name: trial["loss"] for name, trial in trials(settings, tuned, results).items()}
-    if losses.keys() != settings.recipes.keys():
-        return None
-    finite = {name: loss for name, loss in losses.items() if loss is not None}
-    if not finite:
-        raise NotFinite(f"no recipe of {model} has a finite loss; lower learning_rate in the recipes")
-    return min(finite, key=finite.__getitem__)
+HELD_OUT = 0.1  # of a task's training file
+Trial = dict[str, Any]
+Asked = PretrainSettings | FinetuneSettings
 
 
-def trials(settings: StudySettings, model: str, results: Path) -> dict[str, dict[str, Any]]:
-    """Recipe -> what its trial found; those of other settings are refused."""
-    path = _path(results, model)
-    found: dict[str, dict[str, Any]] = read_json(path)["trials"] if path.exists() else {}
-    for name in found:
-        if name in settings.recipes and _tried(found[name], path) != _trial(settings, model, name):
-            raise ProvenformerError(f"{path}: the trial of {name!r} is from other settings; remove it to try again")
-    return {name: found[name] for name in settings.recipes if name in found}
+@dataclass(frozen=True)
+class Search:
+    """What a model tries: recipe -> the settings of its trial. The lowest `loss` is best; None is one that is not finite."""
+
+    path: Path
+    asked: dict[str, Asked]
+
+    def done(self) -> dict[str, Trial]:
+        """The trials there are; those of other settings are refused. A setting that they do not know has its default."""
+        found: dict[str, Trial] = read_json(self.path)["trials"] if self.path.exists() else {}
+        for name, settings in self.asked.items():
+            if name in found and build_settings(type(settings), found[name]["asked"]["settings"], "") != settings:
+                raise ProvenformerError(
+                    f"{self.path}: the trial of {name!r} is from other settings; remove it to try again"
+                )
+        return {name: found[name] for name in self.asked if name in found}
+
+    def chosen(self) -> str | None:
+        """The best recipe once all are tried, or the only one."""
+        if len(self.asked) == 1:
+            return next(iter(self.asked))
+        losses = {name: trial["loss"] for name, trial in self.done().items()}
+        if losses.keys() != self.asked.keys():
+            return None
+        finite = {name: loss for name, loss in losses.items() if loss is not None}
+        if not finite:
+            raise NotFinite(f"no recipe in {self.path} has a finite loss; lower learning_rate in the recipes")
+        return min(finite, key=finite.__getitem__)
+
+    def run(self, attempt: Callable[[str], Trial], data: Any, processes: Processes) -> str:
+        """Try what is not tried yet, and return the best. `data` tells the trials' data apart."""
+        done = self.done()
+        for name, earlier in done.items():
+            if earlier["asked"]["data"] != data:
+                raise ProvenformerError(
+                    f"{self.path}: the trial of {name!r} is from other data; remove it to try again"
+                )
+        chosen = self.chosen()
+        processes.wait()  # all have read before one writes
+        if chosen is not None:
+            return chosen
+        for name in (name for name in self.asked if name not in done):
+            asked = {"settings": asdict(self.asked[name]), "data": data}
+            done[name] = attempt(name) | {"asked": asked, "provenance": provenance()}
+            if processes.first:
+                write_json(self.path, {"trials": done})
+            processes.wait()
+        chosen = self.chosen()
+        if chosen is None:
+            raise ProvenformerError(f"{self.path} lacks a recipe that was tried; run the study again")
+        return chosen
+
+
+def pretraining_search(settings: StudySettings, model: str, results: Path) -> Search:
+    """A trial is a run in miniature: masking, length and decay change over it as they would over a long one."""
+    tuned, seed = settings.tuned_as.get(model, model), settings.seeds[0]
+    return Search(
+        results / "recipes" / f"{tuned}.json",
+        {
+            name: replace(settings.pretraining(tuned, seed, name), steps=settings.tuning_steps or 1, evaluate_every=0)
+            for name in settings.recipes
+        },
+    )
+
+
+def finetuning_search(settings: StudySettings, model: str, task: str, results: Path) -> Search:
+    """A trial is a full run but for the held-out part of the training file."""
+    tuned, seed = settings.tuned_as.get(model, model), settings.seeds[0]
+    return Search(
+        results / "recipes" / f"{tuned}.{task}.json",
+        {
+            name: replace(settings.finetuning(task, seed, name), held_out_fraction=HELD_OUT)
+            for name in settings.finetune_recipes(task)
+        },
+    )
 
 
 def try_recipes(
     settings: StudySettings, model: str, data: StudyData, runs: Path, results: Path, processes: Processes
 ) -> str:
-    """Try those that are not tried yet, with the first seed, and return the best."""
-    tuned = settings.tuned_as.get(model, model)
-    if len(settings.recipes) > 1:
-        if data.tuning is None:
-            raise ProvenformerError(
-                f"{len(settings.recipes)} recipes are chosen on text of their own; give it with --tuning"
-            )
-        done = trials(settings, tuned, results)
-        asked = data.fingerprints(data.tuning)
-        for name, earlier in done.items():
-            if earlier["asked"]["data"] != asked:
-                path = _path(results, tuned)
-                raise ProvenformerError(f"{path}: the trial of {name!r} is from other data; remove it to try again")
-        processes.wait()  # all have read before one writes
-        for name in settings.recipes:
-            if name not in done:
-                trial = _trial(settings, tuned, name)
-                done[name] = _try(trial, data, runs / tuned / f"recipe-{name}", processes) | {
-                    "asked": {"pretrain": asdict(trial), "data": asked},
-                    "provenance": provenance(),
-                }
-                if processes.first:
-                    write_json(_path(results, tuned), {"trials": done})
-                processes.wait()
-    chosen = chosen_recipe(settings, model, results)
-    if chosen is None:
-        raise ProvenformerError(f"{_path(results, tuned)} lacks a recipe that was tried; run the study again")
-    return chosen
+    """The recipe of a model's pre-training, with the first seed."""
+    search = pretraining_search(settings, model, results)
+    held_out = data.tuning
+    if len(search.asked) > 1 and held_out is None:
+        raise ProvenformerError(f"{len(search.asked)} recipes are chosen on text of their own; give it with --tuning")
+
+    def attempt(name: str) -> Trial:
+        run = runs / search.path.stem / f"recipe-{name}"
+        return _outcome(
+            lambda: pretrain(search.asked[name], data.train, held_out, run, data.short, processes),  # type: ignore[arg-type]
+            run,
+            lambda found: found["valid_masked_loss"],
+            "mask_token_accuracy",
+        )
+
+    return search.run(attempt, data.fingerprints(held_out) if held_out else None, processes)
+
+
+def try_finetuning(
+    settings: StudySettings,
+    model: str,
+    task: str,
+    pretrained: Path,
+    data: StudyData,
+    runs: Path,
+    results: Path,
+    processes: Processes,
+) -> str:
+    """The recipe of a model's fine-tuning, with the first weights that there are."""
+    search = finetuning_search(settings, model, task, results)
+    metric = {"mnli": "accuracy", "squad": "f1"}[task]
+
+    def attempt(name: str) -> Trial:
+        run = runs / f"{task}-recipe-{name}"
+        return _outcome(
+            lambda: finetune(search.asked[name], pretrained, *data.tasks[task], run, processes),  # type: ignore[arg-type]
+            run,
+            lambda found: 1 - found[metric],
+            metric,
+        )
+
+    return search.run(attempt, data.files(task), processes)
+
+
+def _outcome(
+    training: Callable[[], dict[str, Any]], run: Path, loss: Callable[[dict[str, float]], float], metric: str
+) -> Trial:
+    try:
+        found = training()["metrics"]
+    except NotFinite:  # too high a rate, which is an answer
+        return {"loss": None}
+    spent = read_log(run / "metrics.jsonl")[-1]
+    return {"loss": loss(found), metric: found[metric], "tokens": spent["tokens"], "cpu_seconds": spent["cpu_seconds"]}
 
 
 def recipe_table(settings: StudySettings, results: Path, models: list[str] | None = None) -> str:
-    """The search as Markdown: held-out loss of every trial, and in brackets [MASK]-only accuracy in percent."""
-    lines = ["| model | " + " | ".join(settings.recipes) + " |", "|" + "---|" * (1 + len(settings.recipes))]
-    for model in settings.only(models):
-        found = trials(settings, model, results)
-        if found:
-            best = chosen_recipe(settings, model, results)
-            cells = [_cell(found.get(name), name == best) for name in settings.recipes]
-            lines.append("| " + " | ".join([model, *cells]) + " |")
-    return "\n".join([*lines, ""])
+    """The searches as Markdown. Pre-training: held-out loss and in brackets [MASK]-only accuracy; tasks: their metric.
+
+    Percent; the chosen ones are bold.
+    """
+    chosen = [model for model in settings.only(models) if model not in settings.tuned_as]
+    tables = [_rows("pre-training", {m: pretraining_search(settings, m, results) for m in chosen})] + [
+        _rows(task, {m: finetuning_search(settings, m, task, results) for m in chosen}) for task in settings.finetune
+    ]
+    return "\n".join(text for text in tables if text)
 
 
-def _cell(trial: dict[str, Any] | None, best: bool) -> str:
+def _rows(title: str, searches: dict[str, Search]) -> str:
+    recipes = list(next(iter(searches.values())).asked) if searches else []
+    lines = [f"| {title} | " + " | ".join(recipes) + " |", "|" + "---|" * (1 + len(recipes))]
+    for model, search in searches.items():
+        if done := search.done():
+            best = search.chosen()
+            lines.append("| " + " | ".join([model, *(_cell(done.get(name), name == best) for name in recipes)]) + " |")
+    return "\n".join([*lines, ""]) if len(lines) > 2 else ""
+
+
+def _cell(trial: Trial | None, best: bool) -> str:
     if trial is None:
         return ""
     if trial["loss"] is None:
         return "not finite"
-    text = f"{trial['loss']:.3f} ({100 * trial['mask_token_accuracy']:.1f})"
+    percent = {name: f"{100 * trial[name]:.1f}" for name in ("mask_token_accuracy", "accuracy", "f1") if name in trial}
+    masked = percent.get("mask_token_accuracy")
+    text = f"{trial['loss']:.3f} ({masked})" if masked else next(iter(percent.values()))
     return f"**{text}**" if best else text
-
-
-def _try(trial: PretrainSettings, data: StudyData, run: Path, processes: Processes) -> dict[str, Any]:
-    try:
-        found = pretrain(trial, data.train, data.tuning, run, data.short, processes)["metrics"]
-    except NotFinite:  # too high a rate, which is an answer
-        return {"loss": None}
-    spent = read_log(run / "metrics.jsonl")[-1]
-    return {
-        "loss": found["valid_masked_loss"] if math.isfinite(found["valid_masked_loss"]) else None,
-        "mask_token_accuracy": found["mask_token_accuracy"],
-        "tokens": spent["tokens"],
-        "cpu_seconds": spent["cpu_seconds"],
-    }
-
-
-def _trial(settings: StudySettings, model: str, recipe: str) -> PretrainSettings:
-    """A run in miniature: masking, length and decay change over it as they would over a long one."""
-    return replace(
-        settings.pretraining(model, settings.seeds[0], recipe), steps=settings.tuning_steps, evaluate_every=0
-    )
-
-
-def _tried(trial: dict[str, Any], path: Path) -> PretrainSettings:
-    return build_settings(PretrainSettings, trial["asked"]["pretrain"], str(path))
-
-
-def _path(results: Path, model: str) -> Path:
-    return results / "recipes" / f"{model}.json"

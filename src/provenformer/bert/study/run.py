@@ -17,10 +17,10 @@ from provenformer.bert.runtime.metric_log import read_log
 from provenformer.bert.runtime.processes import Processes, joined
 from provenformer.bert.runtime.provenance import provenance
 from provenformer.bert.settings import build_settings, read_json
-from provenformer.bert.study.recipes import chosen_recipe, try_recipes
+from provenformer.bert.study.recipes import finetuning_search, pretraining_search, try_finetuning, try_recipes
 from provenformer.bert.study.settings import StudyData, StudySettings
-from provenformer.bert.training.finetune import FinetuneSettings, finetune
-from provenformer.bert.training.pretrain import PretrainSettings, model_config, pretrain
+from provenformer.bert.training.finetune import finetune
+from provenformer.bert.training.pretrain import model_config, pretrain
 
 Result = dict[str, Any]
 
@@ -58,7 +58,7 @@ def run_study(
                 print(f"{settings.title}: {model}, seed {seed}")
             recipe = try_recipes(settings, model, data, runs, results, processes)
             run = runs / model / f"seed-{seed}"
-            for result in _stages(settings, model, seed, recipe, data, run, tasks, processes):
+            for result in _stages(settings, model, seed, recipe, data, run, results, tasks, found, processes):
                 if processes.first:
                     write_json(_result_path(results, model, seed), result)
                 processes.wait()
@@ -71,15 +71,17 @@ def _stages(
     recipe: str,
     data: StudyData,
     folder: Path,
+    results: Path,
     tasks: list[str],
+    earlier: Result | None,
     processes: Processes,
 ) -> Iterator[Result]:
-    """The result after pre-training, and after every task."""
+    """The result after pre-training, and after every task that an earlier result does not have."""
     asked = settings.pretraining(model, seed, recipe)
     found = pretrain(asked, data.train, data.valid, folder / "pretrain", data.short, processes)
     log = read_log(folder / "pretrain/metrics.jsonl")
     examples = Examples(data.train)
-    result: Result = {
+    result: Result = earlier or {
         "model": model,
         "seed": seed,
         "recipe": recipe,
@@ -92,12 +94,19 @@ def _stages(
         "provenance": provenance(),
     }
     yield result
-    for task in tasks:
-        tuning = settings.finetuning(task, seed)
-        scores = finetune(tuning, folder / "pretrain/model", *data.tasks[task], folder / task, processes)["metrics"]
+    for task in (task for task in tasks if task not in result["asked"]["finetune"]):
+        weights = folder / "pretrain/model"
+        chosen = try_finetuning(settings, model, task, weights, data, folder, results, processes)
+        tuning = settings.finetuning(task, seed, chosen)
+        scores = finetune(tuning, weights, *data.tasks[task], folder / task, processes)["metrics"]
         result["metrics"] |= {f"{task}_{name}": value for name, value in scores.items()}
         result["cpu_seconds"][task] = read_log(folder / task / "metrics.jsonl")[-1]["cpu_seconds"]
-        result["asked"]["finetune"][task] = {"settings": asdict(tuning), "files": data.files(task)}
+        result["asked"]["finetune"][task] = {
+            "recipe": chosen,
+            "settings": asdict(tuning),
+            "files": data.files(task),
+            "provenance": provenance(),
+        }
         yield result
 
 
@@ -117,21 +126,26 @@ def finished_one(settings: StudySettings, results: Path, model: str, seed: int) 
     if not path.exists():
         return None
     result: Result = read_json(path)
-    recipe, asked = result["recipe"], result["asked"]
-    if chosen_recipe(settings, model, results) != recipe:
-        raise ProvenformerError(
-            f"{path} is with the recipe {recipe!r}, which was not chosen; move it away to run it anew"
+    asked = result["asked"]
+    used = {"pretrain": (result["recipe"], asked["pretrain"])} | {
+        task: (one["recipe"], one["settings"]) for task, one in asked["finetune"].items()
+    }
+    for name, (recipe, recorded) in used.items():
+        other = ProvenformerError(f"{path} is from other settings ({name}); move it away or restore them")
+        pretraining = name == "pretrain"
+        if not pretraining and name not in settings.finetune:
+            raise other
+        search = (
+            pretraining_search(settings, model, results)
+            if pretraining
+            else finetuning_search(settings, model, name, results)
         )
-    same = build_settings(PretrainSettings, asked["pretrain"], str(path)) == settings.pretraining(model, seed, recipe)
-    tasks = {
-        task: build_settings(FinetuneSettings, one["settings"], str(path)) for task, one in asked["finetune"].items()
-    }
-    checks = {"pretrain": same} | {
-        task: task in settings.finetune and tuned == settings.finetuning(task, seed) for task, tuned in tasks.items()
-    }
-    for name, holds in checks.items():
-        if not holds:
-            raise ProvenformerError(f"{path} is from other settings ({name}); move it away or restore them")
+        if recipe != search.chosen():
+            found = f"{path} is with the recipe {recipe!r} ({name}), which was not chosen"
+            raise ProvenformerError(f"{found}; move it away to run it anew")
+        now = settings.pretraining(model, seed, recipe) if pretraining else settings.finetuning(name, seed, recipe)
+        if build_settings(type(now), recorded, str(path)) != now:
+            raise other
     return result
 
 

@@ -9,6 +9,8 @@ from provenformer.bert.settings import build_settings
 from provenformer.bert.training.finetune import FinetuneSettings, file_fingerprint
 from provenformer.bert.training.pretrain import PretrainSettings, data_fingerprint
 
+ONLY = "only"  # the name of a recipe where there is no choice
+
 
 @dataclass(frozen=True)
 class StudySettings:
@@ -19,7 +21,7 @@ class StudySettings:
     recipes       name -> settings that override those of `pretrain`; every model tries all of them, and keeps the best
     tuning_steps  of such a trial, which is a run in miniature
     tuned_as      model -> the model whose recipe it takes, instead of trying them
-    finetune      task ("mnli", "squad") -> its settings
+    finetune      task ("mnli", "squad") -> its settings; a table `recipes` in them as above, each tried in full
     paper         name -> metric -> the paper's number, shown beside ours
     """
 
@@ -49,11 +51,18 @@ class StudySettings:
         for recipe in self.recipes:
             self.pretraining(next(iter(self.models)), self.seeds[0], recipe)
         for task in self.finetune:
-            self.finetuning(task, self.seeds[0])
+            for recipe in self.finetune_recipes(task):
+                self.finetuning(task, self.seeds[0], recipe)
 
-    def finetuning(self, task: str, seed: int) -> FinetuneSettings:
+    def finetune_recipes(self, task: str) -> dict[str, dict[str, Any]]:
+        """Name -> settings that override those of the task; one that overrides nothing if there are none."""
+        return self.finetune[task].get("recipes") or {ONLY: {}}
+
+    def finetuning(self, task: str, seed: int, recipe: str) -> FinetuneSettings:
         """The settings of one fine-tuning run."""
-        return build_settings(FinetuneSettings, {**self.finetune[task], "task": task, "seed": seed}, f"finetune.{task}")
+        common = {name: value for name, value in self.finetune[task].items() if name != "recipes"}
+        content = {**common, **self.finetune_recipes(task)[recipe], "task": task, "seed": seed}
+        return build_settings(FinetuneSettings, content, f"finetune.{task}")
 
     def pretraining(self, model: str, seed: int, recipe: str) -> PretrainSettings:
         """The settings of one pre-training run."""

@@ -1,8 +1,9 @@
 """Fine-tuning and evaluation on MNLI (accuracy) and SQuAD (exact match, F1), from a settings file."""
 
 import math
+import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from provenformer.bert.model.models import MixerBertForQuestionAnswering, MixerB
 from provenformer.bert.runtime.processes import Processes, joined
 from provenformer.bert.runtime.run_folder import RunFolder
 from provenformer.bert.runtime.saved_models import load_saved, load_vocabulary
-from provenformer.bert.settings import ABOVE_0, FROM_0, Range, choice, ranged
+from provenformer.bert.settings import ABOVE_0, BELOW_1, FROM_0, Range, choice, ranged
 from provenformer.bert.training.loop import autocast, evaluate, train
 from provenformer.bert.training.metrics import exact_match, f1
 from provenformer.bert.training.settings import TrainingSettings
@@ -41,12 +42,15 @@ class FinetuneSettings(TrainingSettings):
 
     seq_len  positions of an input; longer pairs lose the end of the longer text, longer contexts are cut into windows
     stride   tokens that neighbouring windows of a context share (SQuAD)
+    held_out_fraction  share of the premises or contexts of the training file that is not trained on but evaluated on,
+                       in place of the dev file: for choosing settings
     """
 
     task: str = choice(*TASKS)
     seq_len: int = ranged(128, PAIR)
     stride: int = ranged(32, FROM_0)
     epochs: float = ranged(3.0, ABOVE_0)
+    held_out_fraction: float = ranged(0.0, BELOW_1)
 
 
 class MnliTask:
@@ -183,7 +187,7 @@ def finetune(
         with RunFolder(output, asked, processes) as run:
             if run.result:
                 return run.result
-            task = _task(settings, train_file, dev_file, vocabulary, processes)
+            task = finetuning_task(settings, train_file, dev_file, vocabulary, processes)
             torch.manual_seed(settings.seed)  # the new head
             model = load_model(settings.task, model_folder)
             steps = math.ceil(settings.epochs * len(task) / settings.batch_size)
@@ -199,7 +203,8 @@ def evaluate_finetuned(
         vocabulary = load_vocabulary(model_folder)
         check_model(model_folder, vocabulary, settings.seq_len)
         model = load_model(settings.task, model_folder).to(processes.device)
-        return evaluate(model, _task(settings, dev_file, dev_file, vocabulary, processes))
+        asked = replace(settings, held_out_fraction=0.0)  # of a training file; this is another one
+        return evaluate(model, finetuning_task(asked, dev_file, dev_file, vocabulary, processes))
 
 
 def check_model(folder: Path, vocabulary: Vocabulary, seq_len: int) -> None:
@@ -220,16 +225,26 @@ def load_model(task: str, folder: Path) -> Any:
     return load_saved(MixerBertForQuestionAnswering, folder)
 
 
-def _task(
+def finetuning_task(
     settings: FinetuneSettings, train_file: Path, dev_file: Path, vocabulary: Vocabulary, processes: Processes
 ) -> MnliTask | SquadTask:
+    """What there is to learn and to evaluate in these files."""
+    share = settings.held_out_fraction
+    dev_file = train_file if share else dev_file
     if settings.task == "mnli":
-        return MnliTask(read_mnli(train_file), read_mnli(dev_file), vocabulary, settings, processes)
+        train_pairs = [pair for pair in read_mnli(train_file) if not _held_out(pair.premise, share)]
+        dev_pairs = [pair for pair in read_mnli(dev_file) if not share or _held_out(pair.premise, share)]
+        return MnliTask(train_pairs, dev_pairs, vocabulary, settings, processes)
     (_, train_set), (questions, dev_set) = (
-        _questions(path, file_fingerprint(path), vocabulary, settings.seq_len, settings.stride)
-        for path in (train_file, dev_file)
+        _questions(path, file_fingerprint(path), vocabulary, settings.seq_len, settings.stride, share, held_out)
+        for path, held_out in ((train_file, False), (dev_file, share > 0))
     )
     return SquadTask(train_set, questions, dev_set, settings, processes)
+
+
+def _held_out(text: str, share: float) -> bool:
+    """Whether a premise or context is in the held-out part; all pairs and questions about it are on the same side."""
+    return zlib.crc32(text.encode()) < share * 2**32
 
 
 @lru_cache(maxsize=2)  # a study fine-tunes many models on the same two files, and cutting windows takes a minute
@@ -239,8 +254,10 @@ def _questions(
     vocabulary: Vocabulary,
     seq_len: int,
     stride: int,
+    share: float,
+    held_out: bool,
 ) -> tuple[list[Question], QuestionWindows]:
-    questions = read_squad(path)
+    questions = [one for one in read_squad(path) if _held_out(one.context, share) == held_out]
     return questions, question_windows(questions, vocabulary, seq_len, stride)
 
 

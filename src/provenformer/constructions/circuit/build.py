@@ -1,7 +1,7 @@
 """From parts to a network: budgets for tables, gadgets, errors, and the certificate's terms.
 
-A table of error delta has about C / sqrt(delta) knots, and its error counts amplification * delta in the result. The fewest knots for a
-given sum of errors have delta proportional to (C / amplification)^(2/3); amplifications come from one pass backwards.
+A table of error delta has about C / sqrt(delta) knots, and its error counts amplification * delta in the result. The fewest
+knots for a given sum of errors have delta proportional to (C / amplification)^(2/3); amplifications come from one pass backwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, TooLarge
 from provenformer.constructions.circuit.errors import UNITS, Errors, TooWide
 from provenformer.constructions.circuit.gadgets import (
-    CompareUnits, Gadget, GateUnits, InputChannel, SquareUnits, TableUnits,
+    CompareUnits,
+    Gadget,
+    GateUnits,
+    InputChannel,
+    SquareUnits,
+    TableUnits,
 )  # fmt: skip
 from provenformer.constructions.circuit.heads import MaxHead, MeanHead, PickHead, RowsHead, SoftmaxHead, lambert
 from provenformer.constructions.circuit.parts import Lowered, Part
@@ -23,11 +28,12 @@ from provenformer.constructions.circuit.sheet import Sheet
 from provenformer.constructions.circuit.tables import Density, Table, fit, units_of_pieces
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.symbols.formula import Formula
-from provenformer.symbols.graph import Apply, Attend, Compare, Input, Largest, Pieces, Product
+from provenformer.symbols.graph import Apply, Compare, Input, Largest, Pieces, Product
 from provenformer.symbols.jets import slope_bound
 
 HEAD_SHARE = 1e-3  # of the tolerance: what all maxima together may use; sharpness costs nothing
 UNDERFLOW = {"float64": 2.0**-900, "float32": 2.0**-80}  # what numbers below the smallest normal one may add (Lemma 0)
+MODERATE = 2.0**40  # weights up to which UNDERFLOW holds in float32
 SPARE = 1e-3  # a product's range is planned this much wider, so that the errors of float32 fit too
 ROUNDS = 12
 
@@ -51,8 +57,11 @@ def build(lowered: Lowered, tolerance: float, max_units: int) -> Built:
         gadget.emit(sheet)
     heads, exact = (bound(lowered, gadgets, Errors(0.0, tables=t)) for t in (False, True))
     bounds = {name: executed_bound(lowered, gadgets, name) for name in UNITS}
+    network = sheet.network([g.part for g in gadgets])
+    if max((float(np.abs(v).max(initial=0.0)) for v in network.tensors().values()), default=0.0) > MODERATE:
+        bounds["float32"] = np.inf
     terms = {"tables": exact - heads, "attention": heads, "rounding": bounds["float64"] - exact}
-    return Built(sheet.network([g.part for g in gadgets]), bounds, terms)
+    return Built(network, bounds, terms)
 
 
 def bound(lowered: Lowered, gadgets: list[Gadget], errors: Errors) -> float:
@@ -175,7 +184,12 @@ class _Workshop:
 
     def _gadget(self, part: Part, budget: dict[int, float], sharp: float, errors: Errors | None = None) -> Gadget:
         if part.kind != "value":
-            makers: dict[str, Callable[[Part], Gadget]] = {"mean": MeanHead, "pick": PickHead, "rows": RowsHead, "scaled": GateUnits}
+            makers: dict[str, Callable[[Part], Gadget]] = {
+                "mean": MeanHead,
+                "pick": PickHead,
+                "rows": RowsHead,
+                "scaled": GateUnits,
+            }
             return makers[part.kind](part)
         operation, arguments, n = part.atom.operation, self.lowered.arguments[part.index], self.lowered.graph.seq_len
         if isinstance(operation, Input):
@@ -198,7 +212,7 @@ class _Workshop:
             pieces = max(3, int(np.ceil(np.sqrt(radii[0] * radii[1] / budget[part.index]))))
             return SquareUnits(part, x, y, pieces + (pieces + 1) % 2, (radii[0], radii[1]))
         if isinstance(operation, Compare):
-            return CompareUnits(part, *arguments, operation.sign, self._takes_over(part))
+            return CompareUnits(part, arguments[0], arguments[1], operation.sign, self._takes_over(part))
         if isinstance(operation, Largest):
             sharpness = 2.0 ** np.ceil(np.log2(lambert(n) / sharp + 1))
             return MaxHead(part, arguments[0], n, float(sharpness))
@@ -239,7 +253,10 @@ def _pieces_table(operation: Pieces, low: float, high: float) -> Table:
     units = units_of_pieces(knots, slopes, float(operation(knots[:1])[0]), low, high)
     # jumps and the value at the anchor are rounded
     size = float(np.abs(slopes).max()) * (high - low) * len(knots) + abs(units.constant)
-    return Table(units, 2.0**-53 * 8 * (len(operation.knots) + 2) * (size + float(np.abs(slopes).max()) * float(np.abs(knots).max())))
+    return Table(
+        units,
+        2.0**-53 * 8 * (len(operation.knots) + 2) * (size + float(np.abs(slopes).max()) * float(np.abs(knots).max())),
+    )
 
 
 def _last_readers(lowered: Lowered) -> dict[int, int]:
@@ -259,7 +276,9 @@ def _last_readers(lowered: Lowered) -> dict[int, int]:
 
 def _require_units(gadgets: list[Gadget], max_units: int) -> None:
     if (total := sum(g.hidden_units for g in gadgets)) > max_units:
-        raise TooLarge(f"the circuit needs {total:,} units (max_units={max_units:,}); use a larger tolerance or max_units.")
+        raise TooLarge(
+            f"the circuit needs {total:,} units (max_units={max_units:,}); use a larger tolerance or max_units."
+        )
 
 
 def _too_many(count: int, max_units: int, tolerance: float, worst: str) -> TooLarge:

@@ -1,8 +1,8 @@
 """From a graph to what channels hold: every mixing of tokens inside a linear combination becomes a part of its own.
 
-A part is R @ (an atom's values): the atom itself, its mean over the tokens, a permutation of them, any rows with non-negative weights
-that add up to one, or one of these times a number that depends on the position. Each gets a channel and a layer: heads make the
-mixtures, units everything else. After this pass a combination only reads channels at its own token.
+A part is R @ (an atom's values): the atom itself, its mean over the tokens, a permutation of them, any rows with non-negative
+weights that add up to one, or one of these times a number that depends on the position. Each gets a channel and a layer: heads
+make the mixtures, units everything else. After this pass a combination only reads channels at its own token.
 """
 
 from __future__ import annotations

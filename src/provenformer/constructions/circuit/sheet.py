@@ -140,7 +140,11 @@ def _block(sheet: _BlockSheet, size: int) -> CircuitBlock:
         for i, (_, channel, factor) in enumerate(head.values):
             W_O[channel, i] = factor
         values = [row for row, _, _ in head.values]
-        heads.append(Head(_matrix(head.queries, size), _biases(head.queries), _matrix(head.keys, size), _matrix(values, size), W_O))
+        heads.append(
+            Head(
+                _matrix(head.queries, size), _biases(head.queries), _matrix(head.keys, size), _matrix(values, size), W_O
+            )
+        )
     rows = [row for row, _, _ in sheet.units]
     W_2, b_2 = np.zeros((size, len(rows))), np.zeros(size)
     for i, (_, channel, factor) in enumerate(sheet.units):
