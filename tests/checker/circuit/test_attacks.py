@@ -116,6 +116,29 @@ def test_units_beyond_the_range_do_not_matter_and_just_inside_do() -> None:
     assert error(case, inside) <= bound(case, inside).float64
 
 
+def test_a_unit_that_also_reads_another_channel_is_charged_for_it() -> None:
+    """One unit of a table of the variance reads the token, too: its function is no longer one of the variance."""
+    case = hand.normalised()
+    for weight in (1e-3, 0.5):
+        W_1 = case.network.circuit_blocks[1].W_1.copy()
+        W_1[1, 0] = weight
+        altered = with_array(case.network, (1, -1, "W_1"), W_1)
+        off = error(case, altered)
+        assert off > 2 * error(case, case.network)
+        assert off <= bound(case, altered).float64
+
+
+def test_what_a_channel_held_before_is_charged() -> None:
+    """The product is written onto the channel that holds the mean, and claimed to be all that is there."""
+    case = hand.product()
+    block = case.network.circuit_blocks[0]
+    moved = replace(block, W_2=block.W_2[[0, 2, 1]], b_2=block.b_2[[0, 2, 1]])
+    claims = (case.network.witness[0], replace(case.network.witness[1], channel=1))
+    altered = replace(with_block(case.network, 0, moved), witness=claims, W_out=case.network.W_out[:, [0, 2, 1]])
+    assert error(case, altered) > 0.5
+    assert error(case, altered) <= bound(case, altered).float64
+
+
 def test_a_number_added_to_the_readout_is_found_to_the_digit() -> None:
     case = hand.centred()
     shifted = replace(case.network, b_out=case.network.b_out + 0.375)
@@ -219,5 +242,5 @@ def test_reasons_name_block_channel_and_rule() -> None:
     two = with_array(case.network, (0, 0, "W_K"), np.array([[1.0, 0.0]]))
     two = with_array(two, (0, 0, "W_Q"), np.array([[1.0, 0.0]]))
     two = with_array(two, (0, 0, "b_Q"), np.array([0.0]))
-    with pytest.raises(Rejected, match="block 0, channel 1 .*scores depend on the input"):
+    with pytest.raises(Rejected, match=r"block 0, channel 1 .*scores depend on the input"):
         bound(case, two)

@@ -68,8 +68,7 @@ def outcomes(
     for what, altered in mutations(network, np.random.default_rng(seed), count):
         try:
             found = bound(altered)
-        except Rejected as verdict:
-            assert str(verdict), what
+        except Rejected:
             seen["rejected"] += 1
             continue
         with np.errstate(all="ignore"):
