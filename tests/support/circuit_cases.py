@@ -108,7 +108,10 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "ranks": (lambda x: np.argsort(x, axis=-1) * 1.0, "numpy.argsort.*it jumps"),
     "division": (lambda x: x / (0.5 + np.max(x, **LAST) - x), "division by a value in .* contains 0"),
     "logarithm": (lambda x: np.log(0.5 + np.max(x, **LAST) - x), "np.log of a value in"),
-    "root": (lambda x: np.sqrt(np.mean(x**2, **LAST) - np.mean(x, **LAST) ** 2 + 1e-2) + 0 * x, "np.sqrt of a value in.*use np.var"),
+    "root": (
+        lambda x: np.sqrt(np.mean(x**2, **LAST) - np.mean(x, **LAST) ** 2 + 1e-2) + 0 * x,
+        "np.sqrt of a value in.*use np.var",
+    ),
     "assignment": (assigns, "item assignment"),
     "pairs": (lambda x: np.mean(np.tanh(x[..., :, None] - x[..., None, :]), axis=-1), "two tokens"),
     "float()": (lambda x: x * float(x[..., 0, 0].max()) if x.ndim == 2 else x * 1.0, "float"),
