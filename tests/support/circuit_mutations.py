@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Claim, Head
 
 Mutation = tuple[str, CircuitNetwork]
+Place = tuple[int, int, str]  # block, head (or -1 for none), name
 
 
-def arrays(network: CircuitNetwork) -> dict[tuple, np.ndarray]:
-    """Every array of weights, by (block, head or -1, name)."""
-    found: dict[tuple, np.ndarray] = {
+def arrays(network: CircuitNetwork) -> dict[Place, np.ndarray]:
+    """Every array of weights."""
+    found: dict[Place, np.ndarray] = {
         (-1, -1, name): getattr(network, name) for name in ("positions", "W_out", "b_out")
     }
     for b, block in enumerate(network.circuit_blocks):
@@ -24,16 +26,17 @@ def arrays(network: CircuitNetwork) -> dict[tuple, np.ndarray]:
     return {place: v for place, v in found.items() if v.size}
 
 
-def with_array(network: CircuitNetwork, place: tuple, value: np.ndarray) -> CircuitNetwork:
+def with_array(network: CircuitNetwork, place: Place, value: np.ndarray) -> CircuitNetwork:
     """The network with one array replaced."""
     b, h, name = place
+    change: dict[str, Any] = {name: value}
     if b < 0:
-        return replace(network, **{name: value})
+        return replace(network, **change)
     block = network.circuit_blocks[b]
     if h < 0:
-        return with_block(network, b, replace(block, **{name: value}))
+        return with_block(network, b, replace(block, **change))
     heads = list(block.heads)
-    heads[h] = replace(heads[h], **{name: value})
+    heads[h] = replace(heads[h], **change)
     return with_block(network, b, replace(block, heads=tuple(heads)))
 
 
@@ -97,21 +100,20 @@ def claims(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
     witness = list(network.witness)
     i = int(rng.integers(len(witness)))
     claim = witness[i]
+    rows = claim.rows
     atoms = max(c.atom for c in witness) + 2
     n = network.seq_len
     options: list[Callable[[], list[Claim]]] = [
         lambda: [replace(claim, channel=int(rng.integers(-1, network.model_dim + 1)))],
         lambda: [replace(claim, layers=int(rng.integers(0, 2 * network.blocks + 2)))],
         lambda: [replace(claim, atom=int(rng.integers(0, atoms)))],
-        lambda: [replace(claim, rows=np.full((1, n), 1.0 / n) if claim.rows is None else None)],
+        lambda: [replace(claim, rows=np.full((1, n), 1.0 / n) if rows is None else None)],
         lambda: [replace(claim, rows=np.eye(n)[rng.permutation(n)])],
         lambda: [],
         lambda: [claim, claim],
     ]
-    if claim.rows is not None:
-        options.append(
-            lambda: [replace(claim, rows=claim.rows + rng.normal(0, 10.0 ** rng.uniform(-9, 0), claim.rows.shape))]
-        )
+    if rows is not None:
+        options.append(lambda: [replace(claim, rows=rows + rng.normal(0, 10.0 ** rng.uniform(-9, 0), rows.shape))])
     k = int(rng.integers(len(options)))
     witness[i : i + 1] = options[k]()
     return f"claim {i} altered ({k})", replace(network, witness=tuple(witness))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Claim, Head
 from provenformer.symbols.formula import VARIABLE, Formula, apply, constant
@@ -23,7 +25,8 @@ from provenformer.symbols.graph import (
     Term,
 )  # fmt: skip
 
-Array = np.ndarray
+Array = NDArray[np.float64]
+Weights = dict[int, float]  # by channel
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Draft:
     n: int
     d: int = 1
     positions: list[Array] = field(default_factory=list)
-    blocks: list[dict] = field(default_factory=list)
+    blocks: list[dict[str, Any]] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -59,13 +62,18 @@ class Draft:
     def block(self) -> None:
         self.blocks.append({"heads": [], "units": [], "bias": {}})
 
-    def head(self, queries: list[tuple[dict, float]], keys: list[dict], values: list[tuple[dict, int, float]]) -> None:
+    def head(
+        self,
+        queries: list[tuple[Weights, float]],
+        keys: list[Weights],
+        values: list[tuple[Weights, int, float]],
+    ) -> None:
         self.blocks[-1]["heads"].append((queries, keys, values))
 
-    def unit(self, reads: dict, bias: float, writes: dict) -> None:
+    def unit(self, reads: Weights, bias: float, writes: Weights) -> None:
         self.blocks[-1]["units"].append((reads, bias, writes))
 
-    def table(self, reads: dict, knots: Array, values: Array, to: int, shift: float = 0.0) -> None:
+    def table(self, reads: Weights, knots: Array, values: Array, to: int, shift: float = 0.0) -> None:
         """Interpolates values at knots as a function of reads @ state + shift."""
         slopes = np.diff(values) / np.diff(knots)
         for knot, jump in zip(knots[:-1], np.diff(slopes, prepend=0.0), strict=True):
@@ -78,16 +86,16 @@ class Draft:
     def claim(self, channel: int, layers: int, atom: int, rows: Array | None = None) -> None:
         self.claims.append(Claim(channel, layers, atom, rows))
 
-    def network(self, readout: dict, bias: float = 0.0) -> CircuitNetwork:
+    def network(self, readout: Weights, bias: float = 0.0) -> CircuitNetwork:
         size = len(self.positions)
 
-        def row(weights: dict) -> Array:
+        def row(weights: Weights) -> Array:
             out = np.zeros(size)
             for channel, weight in weights.items():
                 out[channel] += weight
             return out
 
-        def rows(many: list[dict]) -> Array:
+        def rows(many: list[Weights]) -> Array:
             return np.array([row(one) for one in many]).reshape(len(many), size)
 
         blocks = []
@@ -228,7 +236,8 @@ def attention(n: int = 6, low: float = -1.0, high: float = 1.5) -> Case:
         scores = (x + 0.5)[..., :, None] * (2 * x - 1)[..., None, :] + bias
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
-        return np.sum(weights * (x + 1)[..., None, :], axis=-1)
+        attended: Array = np.sum(weights * (x + 1)[..., None, :], axis=-1)
+        return attended
 
     return Case("attention", fn, draft.network({out: 1.0}), g, [lin(n, {att: 1.0})], *_box(low, high))
 
@@ -255,7 +264,7 @@ def product(n: int = 4, pieces: int = 21, low: float = 0.25, high: float = 1.0) 
     draft.claim(out, 2, y)
 
     def fn(x: Array) -> Array:
-        m = x.mean(axis=-1, keepdims=True)
+        m: Array = x.mean(axis=-1, keepdims=True)
         return (x - m) * (m + 0.5)
 
     return Case("product", fn, draft.network({out: 1.0}), g, [lin(n, {y: 1.0})], *_box(low, high))
@@ -315,17 +324,16 @@ def broken(n: int = 3, low: float = -1.0, high: float = 1.0) -> Case:
     g = new_graph(n, low, high)
     y = atom(g, Pieces((-0.5, 1.0), (0.0, 1.0, 0.0), -0.5, lin(n, {0: 2.0})))
     draft = Draft(n)
-    out, known = draft.channel(), draft.channel(np.arange(n) * 0.25)
+    steps = np.arange(n, dtype=np.float64) * 0.25
+    out, known = draft.channel(), draft.channel(steps)
     draft.block()
     draft.unit({0: 2.0}, 0.5, {out: 1.0})
     draft.unit({0: 2.0}, -1.0, {out: -1.0})
     draft.bias(out, -0.5)
     draft.claim(out, 2, y)
-    outputs = [lin(n, {y: 1.0}, None, np.arange(n) * 0.25)]
+    outputs = [lin(n, {y: 1.0}, None, steps)]
     network = draft.network({out: 1.0, known: 1.0})
-    return Case(
-        "broken", lambda x: np.clip(2 * x, -0.5, 1) + np.arange(n) * 0.25, network, g, outputs, *_box(low, high)
-    )
+    return Case("broken", lambda x: np.clip(2 * x, -0.5, 1) + steps, network, g, outputs, *_box(low, high))
 
 
 def normalised(n: int = 4, low: float = 0.0, high: float = 1.0, eps: float = 0.05, units: int = 400) -> Case:
@@ -363,8 +371,9 @@ def normalised(n: int = 4, low: float = 0.0, high: float = 1.0, eps: float = 0.0
     draft.claim(out, 6, y)
 
     def fn(x: Array) -> Array:
-        z = x - x.mean(axis=-1, keepdims=True)
-        return z / np.sqrt(np.mean(z * z, axis=-1, keepdims=True) + eps)
+        z: Array = x - x.mean(axis=-1, keepdims=True)
+        deviation: Array = np.sqrt(np.mean(z * z, axis=-1, keepdims=True) + eps)
+        return z / deviation
 
     return Case("normalised", fn, draft.network({out: 1.0}), g, [lin(n, {y: 1.0})], *_box(low, high))
 
