@@ -235,8 +235,8 @@ def test_values_that_the_ids_absorb_are_counted(construction: str, cells: int, s
     try:
         c = pf.compile(f, cells_per_axis=cells, construction=construction, hidden_dim=hidden_dim)
     except pf.ProvenformerError as refusal:  # where rounding would cost more than the values are worth
-        assert hidden_dim > 4
-        assert "does not fit float64" in str(refusal)
+        if hidden_dim == 4 or "does not fit float64" not in str(refusal):
+            raise
         return
     found = measured(f, c.network, 2, cells)
     assert found.value - 4 * found.error <= c.certificate.bound

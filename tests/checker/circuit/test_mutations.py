@@ -20,7 +20,7 @@ import provenformer as pf
 from provenformer import storage
 from provenformer.base.errors import Rejected
 from provenformer.certificates.certificate import Certificate
-from provenformer.checker.circuit.walk import circuit_bound
+from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.constructions.circuit.build import build
 from provenformer.constructions.circuit.parts import lower
 from provenformer.networks.circuit import CircuitNetwork
@@ -57,14 +57,15 @@ def built(target: pf.Target) -> tuple[CircuitNetwork, Traced]:
 
 def outcomes(
     network: CircuitNetwork,
-    bound: Callable[[CircuitNetwork], object],
+    bound: Callable[[CircuitNetwork], CircuitBound],
     fn: Callable,
     x: np.ndarray,
     count: int,
     seed: int,
 ) -> Counter[str]:
     """What became of altered networks; an unsound one fails here, with what was altered."""
-    wanted, seen = fn(x), Counter()
+    wanted = fn(x)
+    seen: Counter[str] = Counter()
     for what, altered in mutations(network, np.random.default_rng(seed), count):
         try:
             found = bound(altered)
@@ -95,7 +96,7 @@ def test_genuine_circuits_are_accepted_and_altered_ones_never_unsound(name: str)
     target = TARGETS[name]
     network, traced = built(target)
 
-    def bound(net: CircuitNetwork) -> object:
+    def bound(net: CircuitNetwork) -> CircuitBound:
         return circuit_bound(net, traced.graph, traced.outputs, target.low, target.high)
 
     x = samples(target, 12)
