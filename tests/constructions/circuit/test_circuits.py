@@ -7,8 +7,10 @@ import pytest
 from circuit_cases import COMPILES, target, transformer_block
 
 import provenformer as pf
+from provenformer.constructions.circuit.build import build
+from provenformer.constructions.circuit.parts import lower
 from provenformer.networks.circuit import CircuitNetwork
-from provenformer.symbols.trace import samples
+from provenformer.symbols.trace import samples, trace
 
 WITHOUT_PAIRS = [name for name in pf.targets.names() if name != "rank"]
 
@@ -120,3 +122,14 @@ def test_reprs_are_one_line() -> None:
         assert "\n" not in repr(shown)
         assert len(repr(shown)) < 140
     assert str(c.traced).count("product(") == 1
+
+
+@pytest.mark.parametrize("name", [*COMPILES, "scaled-mean", "relative-max", "sort"])
+def test_the_builders_own_bound_holds(name: str) -> None:
+    """Without the checker, whose bound the certificate takes when it is the larger one."""
+    f = target(COMPILES[name]) if name in COMPILES else pf.targets.get(name, seq_len=6)
+    traced = trace(f)
+    built = build(lower(traced.graph, traced.outputs), 1e-3, 20_000)
+    x = samples(f, 60, seed=13)
+    for precision, bound in built.bounds.items():
+        assert np.abs(built.network.run(x, precision) - f(x)).max() <= bound + 1e-13
