@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import hand_circuits as hand
@@ -13,6 +14,7 @@ from hand_circuits import Case, Draft, lin, mean_row, new_graph, probes
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.networks.circuit import CircuitNetwork, Claim
+from provenformer.symbols.graph import Attend
 
 
 def bound(case: Case, network: CircuitNetwork | None = None) -> CircuitBound:
@@ -158,7 +160,7 @@ def masked(depth: float) -> Case:
     n = 4
     g = new_graph(n, 0.0, 1.0)
     bias = np.where(np.tril(np.ones((n, n))) > 0, 0.0, -1e9)
-    y = hand.atom(g, hand.Attend((lin(n, {0: 1.0}),), (lin(n, {0: 1.0}),), bias, lin(n, {0: 1.0})))
+    y = hand.atom(g, Attend((lin(n, {0: 1.0}),), (lin(n, {0: 1.0}),), bias, lin(n, {0: 1.0})))
     draft = Draft(n)
     eye = [draft.channel(np.eye(n)[k]) for k in range(n)]
     out = draft.channel()
@@ -221,7 +223,7 @@ def test_a_value_is_not_read_before_it_is_there() -> None:
         (lambda w: (replace(w[0], layers=0), *w[1:]), "does not exist"),
     ],
 )
-def test_malformed_claims_are_named(claims: object, reason: str) -> None:
+def test_malformed_claims_are_named(claims: Callable[[tuple[Claim, ...]], tuple[Claim, ...]], reason: str) -> None:
     case = hand.product()
     with pytest.raises(Rejected, match=reason):
         bound(case, replace(case.network, witness=claims(case.network.witness)))

@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ import provenformer as pf
 from provenformer import storage
 from provenformer.base.errors import Rejected
 from provenformer.certificates.certificate import Certificate
-from provenformer.checker.circuit.walk import circuit_bound
+from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.constructions.circuit.build import build
 from provenformer.constructions.circuit.parts import lower
 from provenformer.networks.circuit import CircuitNetwork
@@ -57,14 +58,15 @@ def built(target: pf.Target) -> tuple[CircuitNetwork, Traced]:
 
 def outcomes(
     network: CircuitNetwork,
-    bound: Callable[[CircuitNetwork], object],
-    fn: Callable,
+    bound: Callable[[CircuitNetwork], CircuitBound],
+    fn: Callable[[Any], Any],
     x: np.ndarray,
     count: int,
     seed: int,
 ) -> Counter[str]:
     """What became of altered networks; an unsound one fails here, with what was altered."""
-    wanted, seen = fn(x), Counter()
+    wanted = fn(x)
+    seen: Counter[str] = Counter()
     for what, altered in mutations(network, np.random.default_rng(seed), count):
         try:
             found = bound(altered)
@@ -95,7 +97,7 @@ def test_genuine_circuits_are_accepted_and_altered_ones_never_unsound(name: str)
     target = TARGETS[name]
     network, traced = built(target)
 
-    def bound(net: CircuitNetwork) -> object:
+    def bound(net: CircuitNetwork) -> CircuitBound:
         return circuit_bound(net, traced.graph, traced.outputs, target.low, target.high)
 
     x = samples(target, 12)
@@ -155,7 +157,7 @@ def test_a_folder_is_verified_and_a_forged_one_is_not(tmp_path: Path) -> None:
         ({"terms": {"luck": 0.0}}, "terms other than"),
     ],
 )
-def test_a_certificate_that_says_too_much_is_refused(change: dict, reason: str, tmp_path: Path) -> None:
+def test_a_certificate_that_says_too_much_is_refused(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
     saved(tmp_path / "net")
     forge(tmp_path / "net", certificate=change)
     report = pf.verify(tmp_path / "net")
