@@ -1,6 +1,6 @@
 """Altered circuits: rejected, or the bound that comes out is true on samples, in float64 and in float32. Never unsound.
 
-`CIRCUIT_MUTATIONS=400 pytest tests/checker/circuit/test_mutations.py` alters every circuit 400 times.
+`CIRCUIT_MUTATIONS=400 pytest tests/checker/circuit/test_circuit_mutations.py` alters every circuit 400 times.
 """
 
 from __future__ import annotations
