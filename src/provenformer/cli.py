@@ -39,7 +39,7 @@ TargetName = Annotated[str, typer.Argument(help="A built-in target (see `targets
 TokenDim = Annotated[int, typer.Option("--token-dim", "-d", help="Numbers per token.")]
 SeqLen = Annotated[int, typer.Option("--seq-len", "-n", help="Tokens per sequence.")]
 Cells = Annotated[int, typer.Option("--cells", "-N", help="Cells per axis, 1/delta.")]
-How = Annotated[str, typer.Option("--construction", help="sum (ours), paper or wide.")]
+How = Annotated[str, typer.Option("--construction", help="sum (ours), paper, wide; or circuit, which compiles the formula.")]
 Norm = Annotated[float, typer.Option("--norm", "-p", help="Norm order p in [1, inf).")]
 Support = Annotated[str, typer.Option("--support", help="The box, LOW,HIGH.")]
 Positional = Annotated[bool, typer.Option("--positional", help="A function of your own that is not equivariant.")]

@@ -241,7 +241,7 @@ UNSUPPORTED: dict[str, Function] = {
     "sign": np.sign,
     "interp": lambda x: np.interp(x, [0.0, 1.0], [1.0, 0.0]),
     "scipy softmax": lambda x: scipy.special.softmax(x, axis=-1),
-    "masked array": lambda x: x + np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0]),
+    "masked array": lambda x: x + np.ma.array([1.0, 2.0, 3.0], mask=[False, True, False]),
     "matrix": lambda x: x[0] * np.asmatrix(np.eye(3)),
     "float32": lambda x: x.astype(np.float32),
     "complex": lambda x: x + 1j,

@@ -250,7 +250,7 @@ def test_a_function_may_work_in_place(fn: Any) -> None:
 
 
 def test_sizes_may_be_numpys(tmp_path: Any) -> None:
-    sizes = {
+    sizes: dict[str, Any] = {
         "token_dim": np.int64(1),
         "seq_len": np.int32(2),
         "equivariant": np.bool_(True),
@@ -258,7 +258,8 @@ def test_sizes_may_be_numpys(tmp_path: Any) -> None:
     }
     f = pf.Target(lambda x: x, **sizes)
     assert (type(f.token_dim), type(f.seq_len), type(f.equivariant), type(f.lipschitz)) == (int, int, bool, float)
-    pf.compile(f, cells_per_axis=np.int64(2), norm_order=np.int64(2)).save(tmp_path / "net")
+    options: dict[str, Any] = {"cells_per_axis": np.int64(2), "norm_order": np.int64(2)}
+    pf.compile(f, **options).save(tmp_path / "net")
     assert pf.verify(tmp_path / "net", f)
 
 
