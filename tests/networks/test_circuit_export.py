@@ -13,9 +13,9 @@ from provenformer.checker.circuit.walk import circuit_bound
 torch = pytest.importorskip("torch")
 
 
-def run(module: Callable[[Any], Any], x: np.ndarray) -> np.ndarray:
+def run(module: Any, x: np.ndarray) -> np.ndarray:
     with torch.no_grad():
-        return module(torch.from_numpy(x)).numpy().astype(np.float64)
+        return np.asarray(module(torch.from_numpy(x)).numpy(), dtype=np.float64)
 
 
 def rounding(case: Case) -> tuple[float, float]:

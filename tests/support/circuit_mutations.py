@@ -11,11 +11,11 @@ import numpy as np
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Claim, Head
 
 Mutation = tuple[str, CircuitNetwork]
-Place = tuple[int, int, str]  # block, head (or -1 for none), name
+Place = tuple[int, int, str]  # block or -1, head or -1, name
 
 
 def arrays(network: CircuitNetwork) -> dict[Place, np.ndarray]:
-    """Every array of weights."""
+    """Every array of weights, by (block, head or -1, name)."""
     found: dict[Place, np.ndarray] = {
         (-1, -1, name): getattr(network, name) for name in ("positions", "W_out", "b_out")
     }
@@ -29,14 +29,15 @@ def arrays(network: CircuitNetwork) -> dict[Place, np.ndarray]:
 def with_array(network: CircuitNetwork, place: Place, value: np.ndarray) -> CircuitNetwork:
     """The network with one array replaced."""
     b, h, name = place
-    change: dict[str, Any] = {name: value}
     if b < 0:
-        return replace(network, **change)
+        parts: dict[str, Any] = {name: value}
+        return replace(network, **parts)
     block = network.circuit_blocks[b]
     if h < 0:
-        return with_block(network, b, replace(block, **change))
+        own: dict[str, Any] = {name: value}
+        return with_block(network, b, replace(block, **own))
     heads = list(block.heads)
-    heads[h] = replace(heads[h], **change)
+    heads[h] = replace(heads[h], **{name: value})
     return with_block(network, b, replace(block, heads=tuple(heads)))
 
 
@@ -100,20 +101,20 @@ def claims(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
     witness = list(network.witness)
     i = int(rng.integers(len(witness)))
     claim = witness[i]
-    rows = claim.rows
     atoms = max(c.atom for c in witness) + 2
     n = network.seq_len
     options: list[Callable[[], list[Claim]]] = [
         lambda: [replace(claim, channel=int(rng.integers(-1, network.model_dim + 1)))],
         lambda: [replace(claim, layers=int(rng.integers(0, 2 * network.blocks + 2)))],
         lambda: [replace(claim, atom=int(rng.integers(0, atoms)))],
-        lambda: [replace(claim, rows=np.full((1, n), 1.0 / n) if rows is None else None)],
+        lambda: [replace(claim, rows=np.full((1, n), 1.0 / n) if claim.rows is None else None)],
         lambda: [replace(claim, rows=np.eye(n)[rng.permutation(n)])],
         lambda: [],
         lambda: [claim, claim],
     ]
-    if rows is not None:
-        options.append(lambda: [replace(claim, rows=rows + rng.normal(0, 10.0 ** rng.uniform(-9, 0), rows.shape))])
+    if claim.rows is not None:
+        noisy = claim.rows + rng.normal(0, 10.0 ** rng.uniform(-9, 0), claim.rows.shape)
+        options.append(lambda: [replace(claim, rows=noisy)])
     k = int(rng.integers(len(options)))
     witness[i : i + 1] = options[k]()
     return f"claim {i} altered ({k})", replace(network, witness=tuple(witness))

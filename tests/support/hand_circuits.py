@@ -25,8 +25,8 @@ from provenformer.symbols.graph import (
     Term,
 )  # fmt: skip
 
-Array = NDArray[np.float64]
-Weights = dict[int, float]  # by channel
+Array = NDArray[Any]
+Weights = dict[int, float]  # channel: weight
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,7 @@ class Draft:
         self.blocks.append({"heads": [], "units": [], "bias": {}})
 
     def head(
-        self,
-        queries: list[tuple[Weights, float]],
-        keys: list[Weights],
-        values: list[tuple[Weights, int, float]],
+        self, queries: list[tuple[Weights, float]], keys: list[Weights], values: list[tuple[Weights, int, float]]
     ) -> None:
         self.blocks[-1]["heads"].append((queries, keys, values))
 
@@ -236,8 +233,7 @@ def attention(n: int = 6, low: float = -1.0, high: float = 1.5) -> Case:
         scores = (x + 0.5)[..., :, None] * (2 * x - 1)[..., None, :] + bias
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
-        attended: Array = np.sum(weights * (x + 1)[..., None, :], axis=-1)
-        return attended
+        return np.asarray(np.sum(weights * (x + 1)[..., None, :], axis=-1))
 
     return Case("attention", fn, draft.network({out: 1.0}), g, [lin(n, {att: 1.0})], *_box(low, high))
 
@@ -264,8 +260,8 @@ def product(n: int = 4, pieces: int = 21, low: float = 0.25, high: float = 1.0) 
     draft.claim(out, 2, y)
 
     def fn(x: Array) -> Array:
-        m: Array = x.mean(axis=-1, keepdims=True)
-        return (x - m) * (m + 0.5)
+        m = x.mean(axis=-1, keepdims=True)
+        return np.asarray((x - m) * (m + 0.5))
 
     return Case("product", fn, draft.network({out: 1.0}), g, [lin(n, {y: 1.0})], *_box(low, high))
 
@@ -324,16 +320,17 @@ def broken(n: int = 3, low: float = -1.0, high: float = 1.0) -> Case:
     g = new_graph(n, low, high)
     y = atom(g, Pieces((-0.5, 1.0), (0.0, 1.0, 0.0), -0.5, lin(n, {0: 2.0})))
     draft = Draft(n)
-    steps = np.arange(n, dtype=np.float64) * 0.25
-    out, known = draft.channel(), draft.channel(steps)
+    out, known = draft.channel(), draft.channel(np.arange(n) * 0.25)
     draft.block()
     draft.unit({0: 2.0}, 0.5, {out: 1.0})
     draft.unit({0: 2.0}, -1.0, {out: -1.0})
     draft.bias(out, -0.5)
     draft.claim(out, 2, y)
-    outputs = [lin(n, {y: 1.0}, None, steps)]
+    outputs = [lin(n, {y: 1.0}, None, np.arange(n) * 0.25)]
     network = draft.network({out: 1.0, known: 1.0})
-    return Case("broken", lambda x: np.clip(2 * x, -0.5, 1) + steps, network, g, outputs, *_box(low, high))
+    return Case(
+        "broken", lambda x: np.clip(2 * x, -0.5, 1) + np.arange(n) * 0.25, network, g, outputs, *_box(low, high)
+    )
 
 
 def normalised(n: int = 4, low: float = 0.0, high: float = 1.0, eps: float = 0.05, units: int = 400) -> Case:
@@ -371,9 +368,8 @@ def normalised(n: int = 4, low: float = 0.0, high: float = 1.0, eps: float = 0.0
     draft.claim(out, 6, y)
 
     def fn(x: Array) -> Array:
-        z: Array = x - x.mean(axis=-1, keepdims=True)
-        deviation: Array = np.sqrt(np.mean(z * z, axis=-1, keepdims=True) + eps)
-        return z / deviation
+        z = x - x.mean(axis=-1, keepdims=True)
+        return np.asarray(z / np.sqrt(np.mean(z * z, axis=-1, keepdims=True) + eps))
 
     return Case("normalised", fn, draft.network({out: 1.0}), g, [lin(n, {y: 1.0})], *_box(low, high))
 

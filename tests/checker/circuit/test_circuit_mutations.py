@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def built(target: pf.Target) -> tuple[CircuitNetwork, Traced]:
 def outcomes(
     network: CircuitNetwork,
     bound: Callable[[CircuitNetwork], CircuitBound],
-    fn: Callable,
+    fn: Callable[[Any], Any],
     x: np.ndarray,
     count: int,
     seed: int,
@@ -156,7 +157,7 @@ def test_a_folder_is_verified_and_a_forged_one_is_not(tmp_path: Path) -> None:
         ({"terms": {"luck": 0.0}}, "terms other than"),
     ],
 )
-def test_a_certificate_that_says_too_much_is_refused(change: dict, reason: str, tmp_path: Path) -> None:
+def test_a_certificate_that_says_too_much_is_refused(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
     saved(tmp_path / "net")
     forge(tmp_path / "net", certificate=change)
     report = pf.verify(tmp_path / "net")
