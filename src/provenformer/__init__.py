@@ -5,6 +5,7 @@ from provenformer.base.version import __version__
 from provenformer.bounds.numpy_calls import logsumexp, softmax
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.verify import Report, verify
+from provenformer.compiler.circuit import CompiledCircuit
 from provenformer.compiler.compile import Compiled, compile
 from provenformer.compiler.memorize import CompiledTokens, Memorized, compile_tokens, memorize
 from provenformer.constructions.lemmas import is_contextual_mapping
@@ -19,6 +20,7 @@ from provenformer.storage import Saved, load
 __all__ = [
     "Certificate",
     "Compiled",
+    "CompiledCircuit",
     "CompiledTokens",
     "Distance",
     "Grid",

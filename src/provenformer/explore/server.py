@@ -238,15 +238,11 @@ def serve(port: int, open_browser: bool, say: Callable[[str], object]) -> None:
     warm = threading.Timer(WARM_AFTER, shop.warm)
     warm.daemon = True
     warm.start()
-    server = uvicorn.Server(
-        uvicorn.Config(
-            application(shop),
-            log_level="warning",
-            server_header=False,
-            limit_concurrency=AT_ONCE,
-            timeout_keep_alive=int(BODY_SECONDS),
-        )
-    )
+    config = uvicorn.Config(
+        application(shop), log_level="warning", server_header=False, limit_concurrency=AT_ONCE,
+        timeout_keep_alive=int(BODY_SECONDS),
+    )  # fmt: skip
+    server = uvicorn.Server(config)
     say(f"explorer at {address} (stop with Ctrl-C)")
     if open_browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()

@@ -22,6 +22,7 @@ from provenformer.bert.study.figure import draw, draw_curves
 from provenformer.bert.study.recipes import pretraining_search
 from provenformer.bert.training.pretrain import data_fingerprint
 
+SQUAD = {"seq_len": 32, "stride": 8, "epochs": 0.05, "threads": 1}
 MODELS = ("average", "attention", "hybrid")
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 STUDY = """
@@ -62,7 +63,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> StudyData:
     prepare([folder / "valid"], folder / "held-out", small, folder / "data/vocab.txt")
     prepare([folder / "text/more-people.txt"], folder / "other", small, folder / "data/vocab.txt")
     prepare([folder / "text"], folder / "short", dataclasses.replace(small, seq_len=16), folder / "data/vocab.txt")
-    files = {"mnli": (folder / "mnli-train.jsonl", folder / "mnli-dev.jsonl")}
+    files = {
+        "mnli": (folder / "mnli-train.jsonl", folder / "mnli-dev.jsonl"),
+        "squad": (folder / "squad-train.json", folder / "squad-dev.json"),
+    }
     return StudyData(folder / "data", folder / "held-out", folder / "other", folder / "short", files)
 
 
@@ -176,6 +180,11 @@ def test_results_are_enough_to_go_on(
     assert "average" in table(settings, results)  # one seed has the task, the other not
     run_study(settings, data, tmp_path / "other-runs", results)
     assert read(lost)["metrics"] == expected
+    more = dataclasses.replace(settings, finetune={**settings.finetune, "squad": SQUAD})
+    run_study(more, data, tmp_path / "runs", results, ["average"])
+    assert expected.items() < read(lost)["metrics"].items()  # what was there is kept
+    assert not (tmp_path / "runs/average/seed-0/mnli").exists()
+    assert (tmp_path / "runs/average/seed-0/squad").exists()
 
 
 def test_a_search_that_stopped_goes_on(results: Path, data: StudyData, settings: StudySettings, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def run_study(
                 print(f"{settings.title}: {model}, seed {seed}")
             recipe = try_recipes(settings, model, data, runs, results, processes)
             run = runs / model / f"seed-{seed}"
-            for result in _stages(settings, model, seed, recipe, data, run, results, tasks, processes):
+            for result in _stages(settings, model, seed, recipe, data, run, results, tasks, found, processes):
                 if processes.first:
                     write_json(_result_path(results, model, seed), result)
                 processes.wait()
@@ -73,14 +73,15 @@ def _stages(
     folder: Path,
     results: Path,
     tasks: list[str],
+    earlier: Result | None,
     processes: Processes,
 ) -> Iterator[Result]:
-    """The result after pre-training, and after every task."""
+    """The result after pre-training, and after every task that an earlier result does not have."""
     asked = settings.pretraining(model, seed, recipe)
     found = pretrain(asked, data.train, data.valid, folder / "pretrain", data.short, processes)
     log = read_log(folder / "pretrain/metrics.jsonl")
     examples = Examples(data.train)
-    result: Result = {
+    result: Result = earlier or {
         "model": model,
         "seed": seed,
         "recipe": recipe,
@@ -93,7 +94,7 @@ def _stages(
         "provenance": provenance(),
     }
     yield result
-    for task in tasks:
+    for task in (task for task in tasks if task not in result["asked"]["finetune"]):
         weights = folder / "pretrain/model"
         chosen = try_finetuning(settings, model, task, weights, data, folder, results, processes)
         tuning = settings.finetuning(task, seed, chosen)
@@ -104,6 +105,7 @@ def _stages(
             "recipe": chosen,
             "settings": asdict(tuning),
             "files": data.files(task),
+            "provenance": provenance(),
         }
         yield result
 
