@@ -192,3 +192,12 @@ def test_unknown_tokens_are_refused() -> None:
     for tokens in ("abz", "ab", "abca"):
         with pytest.raises(pf.ProvenformerError, match="vocabulary"):
             c(list(tokens))
+
+
+@pytest.mark.parametrize("size", [1e20, 1e300, 1.7e308])
+@pytest.mark.parametrize("positional", [False, True])
+def test_inputs_beyond_what_ids_can_hold_are_refused_in_one_line(size: float, positional: bool) -> None:
+    rng = np.random.default_rng(0)
+    with np.errstate(over="ignore"), pytest.raises(pf.ProvenformerError) as refusal:
+        pf.memorize(size * rng.random((5, 1, 3)), rng.random((5, 1, 3)), positional=positional)
+    assert "\n" not in str(refusal.value)

@@ -276,6 +276,7 @@ def _draw_codes(contexts: Any, tokens: int, smallest: int, seed: int) -> sums.To
     bags = np.unique(np.sort(contexts, axis=1), axis=0)
     pairs = np.array([len(set(bag)) for bag in bags.tolist()]).sum()
     size = max(8, 2 * tokens)
+    require_float64((2 * n * smallest).bit_length(), " or smaller inputs")  # no id of these codes is smaller
     while True:
         for gain in (2, 16, 128, 1024, size):
             for _ in range(4):
