@@ -20,6 +20,10 @@ Make = Callable[[], Case]
 FORMULAS = {
     "tanh": (Formula("tanh", (VARIABLE,)), -2.0, 3.0),
     "exp": (Formula("exp", (VARIABLE,)), -3.0, 1.0),
+    **{
+        name: (Formula(name, (VARIABLE,)), -0.9, 2.0)
+        for name in ("arctan", "sin", "cos", "sinh", "cosh", "expm1", "log1p")
+    },
     "square": (Formula("square", (VARIABLE,)), -1.0, 2.0),
     "sqrt": (Formula("sqrt", (VARIABLE,)), 0.0, 2.0),  # its derivatives are unbounded at 0
     "log": (Formula("log", (apply("add", VARIABLE, constant(1.5)),)), -1.0, 1.0),
