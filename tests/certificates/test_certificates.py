@@ -235,9 +235,9 @@ def test_values_that_the_ids_absorb_are_counted(construction: str, cells: int, s
     try:
         c = pf.compile(f, cells_per_axis=cells, construction=construction, hidden_dim=hidden_dim)
     except pf.ProvenformerError as refusal:  # where rounding would cost more than the values are worth
-        assert hidden_dim > 4
-        assert "does not fit float64" in str(refusal)
-        return
+        if hidden_dim > 4 and "does not fit float64" in str(refusal):
+            return
+        raise
     found = measured(f, c.network, 2, cells)
     assert found.value - 4 * found.error <= c.certificate.bound
 
