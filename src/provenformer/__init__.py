@@ -1,11 +1,12 @@
 """provenformer: Transformers constructed from a function, with a certificate."""
 
+from typing import TYPE_CHECKING, Any
+
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.version import __version__
 from provenformer.bounds.numpy_calls import logsumexp, softmax
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.verify import Report, verify
-from provenformer.compiler.circuit import CompiledCircuit
 from provenformer.compiler.compile import Compiled, compile
 from provenformer.compiler.memorize import CompiledTokens, Memorized, compile_tokens, memorize
 from provenformer.constructions.lemmas import is_contextual_mapping
@@ -16,6 +17,9 @@ from provenformer.functions.distance import Distance, distance
 from provenformer.functions.grid import Grid
 from provenformer.functions.targets import Target
 from provenformer.storage import Saved, load
+
+if TYPE_CHECKING:
+    from provenformer.compiler.circuit import CompiledCircuit
 
 __all__ = [
     "Certificate",
@@ -43,3 +47,12 @@ __all__ = [
     "targets",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Circuits are as large as the rest of the library, and loaded when they are needed."""
+    if name == "CompiledCircuit":
+        from provenformer.compiler.circuit import CompiledCircuit  # noqa: PLC0415
+
+        return CompiledCircuit
+    raise AttributeError(f"module 'provenformer' has no attribute '{name}'")

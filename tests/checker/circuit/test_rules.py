@@ -20,6 +20,10 @@ Make = Callable[[], Case]
 FORMULAS = {
     "tanh": (Formula("tanh", (VARIABLE,)), -2.0, 3.0),
     "exp": (Formula("exp", (VARIABLE,)), -3.0, 1.0),
+    **{
+        name: (Formula(name, (VARIABLE,)), -0.9, 2.0)
+        for name in ("arctan", "sin", "cos", "sinh", "cosh", "expm1", "log1p")
+    },
     "square": (Formula("square", (VARIABLE,)), -1.0, 2.0),
     "sqrt": (Formula("sqrt", (VARIABLE,)), 0.0, 2.0),  # its derivatives are unbounded at 0
     "log": (Formula("log", (apply("add", VARIABLE, constant(1.5)),)), -1.0, 1.0),
@@ -118,7 +122,8 @@ def test_a_table_against_its_formula_is_bounded_truly_and_closely(name: str, kno
     assert difference.max() <= found.high.max()
     assert difference.min() >= found.low.min()
     size = np.abs(difference).max()
-    assert max(found.high.max(), -found.low.min()) <= 1.3 * size + 1e-9
+    close = 5.0 if name == "sqrt" else 1.3  # near 0 only the oscillation of a root is known
+    assert max(found.high.max(), -found.low.min()) <= close * size + 1e-9
 
 
 def test_softmax_moves_by_at_most_tanh_and_that_is_attained() -> None:

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import lambertw
 
 from provenformer.base.arrays import FloatArray
 from provenformer.constructions.circuit.errors import Errors
@@ -176,6 +175,8 @@ class MaxHead(Gadget):
 
 def lambert(length: int) -> float:
     """W((n - 1)/e): softmax of n values at temperature t stays at most t times this below their maximum."""
+    from scipy.special import lambertw  # noqa: PLC0415  (takes longer to load than everything else)
+
     return float(lambertw((length - 1) / np.e).real * (1 + 1e-12))
 
 
