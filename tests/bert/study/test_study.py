@@ -199,6 +199,20 @@ def test_a_search_that_stopped_goes_on(results: Path, data: StudyData, settings:
     assert read(path)["trials"]["low"] == before["low"]
 
 
+def test_a_recipe_may_be_added(results: Path, data: StudyData, settings: StudySettings, tmp_path: Path) -> None:
+    """The tables still show what there is; the next run tries it first, and refuses results if it is better."""
+    better = {"learning_rate": 3e-3, "optimizer": "muon", "muon_learning_rate": 0.05}
+    more = dataclasses.replace(settings, recipes={**settings.recipes, "better": better})
+    assert table(more, results) == table(settings, results)
+    asked = more, data, tmp_path / "runs", results, ["average"]
+    trials = read(results / "recipes/average.json")["trials"]
+    trials["good"]["loss"] = 99.0
+    (results / "recipes/average.json").write_text(json.dumps({"trials": trials}))
+    with pytest.raises(ProvenformerError, match=r"with the recipe 'good' \(pretrain\), which was not chosen"):
+        run_study(*asked, finetuned=False)
+    assert "better" in read(results / "recipes/average.json")["trials"]
+
+
 def test_results_of_something_else_are_refused(results: Path, data: StudyData, settings: StudySettings) -> None:
     runs = results / "runs"
     longer = dataclasses.replace(settings, pretrain=dataclasses.replace(settings.pretrain, steps=7))

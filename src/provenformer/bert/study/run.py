@@ -50,13 +50,14 @@ def run_study(
         data.files(task)
     with joined(processes) as processes:
         for model, seed in todo:
+            # First, since a recipe that was added to the list may be a better one.
+            recipe = try_recipes(settings, model, data, runs, results, processes)
             found = finished_one(settings, results, model, seed)
             processes.wait()  # all have read before one writes
             if found and all(task in found["asked"]["finetune"] for task in tasks):
                 continue
             if processes.first:
                 print(f"{settings.title}: {model}, seed {seed}")
-            recipe = try_recipes(settings, model, data, runs, results, processes)
             run = runs / model / f"seed-{seed}"
             for result in _stages(settings, model, seed, recipe, data, run, results, tasks, found, processes):
                 if processes.first:
@@ -118,7 +119,7 @@ def finished(settings: StudySettings, results: Path, model: str) -> Iterator[Res
 
 
 def finished_one(settings: StudySettings, results: Path, model: str, seed: int) -> Result | None:
-    """The result of a model and a seed; one of other settings does not belong into the same table.
+    """The result of a model and a seed; one of other settings, or of a recipe that lost, does not belong into the table.
 
     A setting that an earlier version did not have counts as its default.
     """
@@ -140,7 +141,7 @@ def finished_one(settings: StudySettings, results: Path, model: str, seed: int) 
             if pretraining
             else finetuning_search(settings, model, name, results)
         )
-        if recipe != search.chosen():
+        if search.chosen() not in (recipe, None):
             found = f"{path} is with the recipe {recipe!r} ({name}), which was not chosen"
             raise ProvenformerError(f"{found}; move it away to run it anew")
         now = settings.pretraining(model, seed, recipe) if pretraining else settings.finetuning(name, seed, recipe)
