@@ -273,8 +273,9 @@ def test_an_output_that_keeps_away_from_0_and_dips_on_ramps() -> None:
     W_2[1] = [sign * height / width for _, height in steps for sign in (1.0, -1.0)]
     W_1 = np.zeros((len(b_1), 2))
     W_1[:, 0] = 1.0
-    none = [np.zeros((2, 1)), *(np.zeros((1, 2)) for _ in range(3)), np.zeros(1)]
-    network = WideNetwork(1, 2, (WideBlock("values", *none, W_1, b_1, W_2, np.array([0.0, 1.0])),))
+    write, read = np.zeros((2, 1)), np.zeros((1, 2))
+    block = WideBlock("values", write, read, read, read, np.zeros(1), W_1, b_1, W_2, np.array([0.0, 1.0]))
+    network = WideNetwork(1, 2, (block,))
     f = pf.Target(peaks, 1, 2, name="peaks")
     terms = dict.fromkeys(("piecewise", "lost cubes", "ramps", "softmax", "rounding"), 0.0)
     claim = pf.Certificate(1.0, terms, "rigorous", 64.0, "box", "", 0.48, (0.0,), (1.0,))
