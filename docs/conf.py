@@ -43,10 +43,10 @@ python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
 # Signatures name types that other libraries document, and some of ours that one does not construct by hand.
 nitpick_ignore_regex = [
-    ("py:class", r"(collections\.abc|fractions|numpy|pathlib|torch|transformers)\..*"),
+    ("py:class", r"(collections\.abc|fractions|nn|numpy|pathlib|torch|transformers)\..*"),
     (
         "py:class",
-        r"(.*\.)?(AttentionLayer|Check|FeedForwardLayer|Mixer|PiecewiseConstant|Step|TransformerBlocks|WideBlocks)",
+        r"(.*\.)?(AttentionLayer|Check|Claim|FeedForwardLayer|FloatNetwork|Mixer|PiecewiseConstant|State|Step)",
     ),
 ]
 

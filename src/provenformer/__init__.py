@@ -1,5 +1,7 @@
 """provenformer: Transformers constructed from a function, with a certificate."""
 
+from typing import TYPE_CHECKING, Any
+
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.version import __version__
 from provenformer.bounds.numpy_calls import logsumexp, softmax
@@ -16,9 +18,13 @@ from provenformer.functions.grid import Grid
 from provenformer.functions.targets import Target
 from provenformer.storage import Saved, load
 
+if TYPE_CHECKING:
+    from provenformer.compiler.circuit import CompiledCircuit
+
 __all__ = [
     "Certificate",
     "Compiled",
+    "CompiledCircuit",
     "CompiledTokens",
     "Distance",
     "Grid",
@@ -41,3 +47,12 @@ __all__ = [
     "targets",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Circuits are as large as the rest of the library, and loaded when they are needed."""
+    if name == "CompiledCircuit":
+        from provenformer.compiler.circuit import CompiledCircuit  # noqa: PLC0415
+
+        return CompiledCircuit
+    raise AttributeError(f"module 'provenformer' has no attribute '{name}'")

@@ -26,7 +26,7 @@ from provenformer.certificates.claim import YOURS, claim_about, claim_about_pair
 from provenformer.constructions import registry
 from provenformer.functions import targets
 from provenformer.functions.targets import Target
-from provenformer.look.summary import certificate_text, number, plan_table, trace_table
+from provenformer.look.summary import certificate_text, network_table, number, plan_table, trace_table
 from provenformer.storage import Saved, import_function, source_digest
 from provenformer.storage.spec import described_target
 
@@ -39,7 +39,9 @@ TargetName = Annotated[str, typer.Argument(help="A built-in target (see `targets
 TokenDim = Annotated[int, typer.Option("--token-dim", "-d", help="Numbers per token.")]
 SeqLen = Annotated[int, typer.Option("--seq-len", "-n", help="Tokens per sequence.")]
 Cells = Annotated[int, typer.Option("--cells", "-N", help="Cells per axis, 1/delta.")]
-How = Annotated[str, typer.Option("--construction", help="sum (ours), paper or wide.")]
+How = Annotated[
+    str, typer.Option("--construction", help="sum (ours), paper, wide; or circuit, which compiles the formula.")
+]
 Norm = Annotated[float, typer.Option("--norm", "-p", help="Norm order p in [1, inf).")]
 Support = Annotated[str, typer.Option("--support", help="The box, LOW,HIGH.")]
 Positional = Annotated[bool, typer.Option("--positional", help="A function of your own that is not equivariant.")]
@@ -121,7 +123,7 @@ def compile_target(
     f = _target(target, token_dim, seq_len, support, positional, lipschitz)
     with _working(f"compiling {f.name}") as say:
         c = pf.compile(
-            f, tolerance=tolerance, cells_per_axis=cells, norm_order=norm, construction=_construction(construction),
+            f, tolerance=tolerance, cells_per_axis=cells, norm_order=norm, construction=construction,
             hidden_dim=hidden_dim, progress=say,
         )  # fmt: skip
         if output is not None:
@@ -129,10 +131,12 @@ def compile_target(
             c.save(output)
     claim = claim_about(c.certificate, f, YOURS, source_digest(f))
     if as_json:
-        parts = {"plan": c.plan.to_json(), "certificate": c.certificate.to_json(), "claim": claim.to_json()}
+        sizes = {"blocks": c.network.blocks, "parameters": c.network.parameters, "shape": c.network.shape}
+        built = {"plan": c.plan.to_json()} if isinstance(c, pf.Compiled) else {"network": sizes}
+        parts = {**built, "certificate": c.certificate.to_json(), "claim": claim.to_json()}
         _print_json({**parts, "folder": output and str(output)})
         return
-    console.print(plan_table(c.plan))
+    console.print(plan_table(c.plan) if isinstance(c, pf.Compiled) else network_table(c.network))
     console.print(certificate_text(c.certificate, claim), soft_wrap=True)
     if output is not None:
         where, named = one_line(output), f" --target {one_line(target)}" if ":" in target else ""
@@ -254,7 +258,7 @@ def explore(
 ) -> None:
     """Play with the construction in a browser, on this machine only."""
     with extra("explore", "`provenformer explore`"):
-        from provenformer.explore.server import serve
+        from provenformer.explore.server import serve  # noqa: PLC0415
     serve(port, open_browser, console.print)
 
 
@@ -271,7 +275,7 @@ def write_report(
     ] = None,
 ) -> None:
     """One self-contained page about a saved network: certificate, sizes, pictures of every stage."""
-    from provenformer.report import known_formats, report
+    from provenformer.report import known_formats, report  # noqa: PLC0415
 
     if formats and figures is None:
         raise ProvenformerError("--format is for the files of --figures; give their folder with --figures DIR.")
@@ -291,7 +295,7 @@ def write_report(
 def bert(context: typer.Context) -> None:
     # Imported here, so that the rest of the command line starts fast and works without torch.
     with extra("bert", "`provenformer bert`"):
-        from provenformer.bert.cli import app as bert_app
+        from provenformer.bert.cli import app as bert_app  # noqa: PLC0415
     bert_app(context.args, prog_name="provenformer bert")
 
 

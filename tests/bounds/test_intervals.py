@@ -241,7 +241,7 @@ UNSUPPORTED: dict[str, Function] = {
     "sign": np.sign,
     "interp": lambda x: np.interp(x, [0.0, 1.0], [1.0, 0.0]),
     "scipy softmax": lambda x: scipy.special.softmax(x, axis=-1),
-    "masked array": lambda x: x + np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0]),
+    "masked array": lambda x: x + np.ma.array([1.0, 2.0, 3.0], mask=[False, True, False]),
     "matrix": lambda x: x[0] * np.asmatrix(np.eye(3)),
     "float32": lambda x: x.astype(np.float32),
     "complex": lambda x: x + 1j,
@@ -312,6 +312,16 @@ def test_an_infinite_interval_does_not_become_finite() -> None:
     with np.errstate(all="ignore"):
         z = y - y
     assert not np.isfinite(z.hi - z.lo).any()
+
+
+def test_the_slope_of_a_root_at_0_is_unbounded_and_nowhere_else() -> None:
+    low, high = np.array([[[0.0, 1e-12, 0.25]]]), np.array([[[1e-6, 1e-6, 1.0]]])
+    slope = slopes_of(np.sqrt, low, high).slope
+    steepest = slope.hi[[0, 1, 2], 0, 0, [0, 1, 2]]
+    assert steepest[0] == np.inf
+    assert 5e5 <= steepest[1] <= 5.1e5
+    assert 1.0 <= steepest[2] <= 1.0 + 1e-12
+    assert 500 - 1e-9 <= slope.lo[0, 0, 0, 0] <= 500
 
 
 def unknown(x: Any) -> Any:
@@ -472,7 +482,7 @@ def test_the_kind_can_be_chosen() -> None:
     assert [c.kind for c in bounds.values()] == list(bounds)
     assert bounds["lipschitz"].bound > bounds["rigorous"].bound
     with pytest.raises(pf.ProvenformerError, match="kind"):
-        pf.compile(f, cells_per_axis=6, kind="certain")  # type: ignore[arg-type]
+        pf.compile(f, cells_per_axis=6, kind="certain")  # type: ignore[call-overload]
     with pytest.raises(pf.ProvenformerError, match="Lipschitz"):
         pf.compile(pf.Target(lambda x: x, 1, 2), cells_per_axis=6, kind="lipschitz")
     with pytest.raises(pf.ProvenformerError, match="cannot be bounded"):

@@ -232,7 +232,12 @@ def bump(x: np.ndarray) -> np.ndarray:
 def test_values_that_the_ids_absorb_are_counted(construction: str, cells: int, size: float, hidden_dim: int) -> None:
     """fl(A - q) = -q for a tiny A: the network gives 0. A radius of 0 around that table was once all the rounding there was."""
     f = pf.Target(lambda x: size * (1.0 + 0.01 * x), 1, 3, name="absorbed")
-    c = pf.compile(f, cells_per_axis=cells, construction=construction, hidden_dim=hidden_dim)
+    try:
+        c = pf.compile(f, cells_per_axis=cells, construction=construction, hidden_dim=hidden_dim)
+    except pf.ProvenformerError as refusal:  # where rounding would cost more than the values are worth
+        if hidden_dim == 4 or "does not fit float64" not in str(refusal):
+            raise
+        return
     found = measured(f, c.network, 2, cells)
     assert found.value - 4 * found.error <= c.certificate.bound
 

@@ -11,7 +11,13 @@ from forging import forge, with_run
 
 import provenformer as pf
 from provenformer.networks import engine
+from provenformer.networks.base import FloatNetwork
 from provenformer.networks.thin import Network, ReluRun
+
+
+def thin(network: FloatNetwork) -> Network:
+    assert isinstance(network, Network)
+    return network
 
 
 def saved(folder: Path, f: pf.Target) -> pf.Compiled:
@@ -26,7 +32,7 @@ def test_a_unit_that_writes_nothing_may_not_overflow(tmp_path: Path, unit: int) 
     """A step down far above every valid id; one of its units reads 1e308 / id: infinite on ramps, and 0 times that is nan."""
     f = pf.targets.get("scaled-mean", 1, 2)
     c = saved(tmp_path / "net", f)
-    at = next(i for i, run in enumerate(c.network.runs) if run.attends) + 1
+    at = next(i for i, run in enumerate(thin(c.network).runs) if run.attends) + 1
     bits = c.certificate.details["id_bits"]
     far, W_1 = 2.0 ** (bits + 6), np.ones((1, 4, 1))
     W_1[0, unit] = 1e308 / 2.0**bits
@@ -34,7 +40,7 @@ def test_a_unit_that_writes_nothing_may_not_overflow(tmp_path: Path, unit: int) 
     b_1 = np.array([[-far, -far - 1.0, -far, -far - 1.0]])
     b_1[0, unit] = 0.0
     down = ReluRun("values", W_1, b_1, W_2, np.zeros((1, 1)))
-    forge(tmp_path / "net", Network(1, 2, (*c.network.runs[:at], down, *c.network.runs[at:])))
+    forge(tmp_path / "net", Network(1, 2, (*thin(c.network).runs[:at], down, *thin(c.network).runs[at:])))
     assert "overflow" in pf.verify(tmp_path / "net").reason
 
 
@@ -44,8 +50,8 @@ def hat(x: np.ndarray) -> np.ndarray:
 
 
 def raising(c: pf.Compiled, at: int, height: float) -> Network:
-    """Units 4 to 7 of one more recoding layer raise a token on its first ramp; one far left of the box goes down by little."""
-    rec = c.network.runs[at]
+    """Units 4 to 7 of one more recoding layer raise a token on its first ramp."""
+    rec = thin(c.network).runs[at]
     assert isinstance(rec, ReluRun)
     layers = len(rec)
     W_1, b_1, W_2 = np.ones((layers + 1, 8, 1)), np.zeros((layers + 1, 8)), np.zeros((layers + 1, 1, 8))
@@ -60,7 +66,7 @@ def test_units_beyond_the_fourth_may_not_raise_a_token(tmp_path: Path) -> None:
     f = pf.Target(hat, 1, 2, vanishes_outside=True, name="hat")
     c = saved(tmp_path / "net", f)
     assert c.certificate.domain == "space"
-    at = next(i for i, run in enumerate(c.network.runs) if run.stage == "recode")
+    at = next(i for i, run in enumerate(thin(c.network).runs) if run.stage == "recode")
     x = np.stack([np.full(20_000, -1e-3), (1 - c.certificate.ramp * np.linspace(0, 1, 20_000)) / 4], axis=1)[:, None]
     lost = [height for height in 2.0 ** np.arange(4, 20) if (raising(c, at, height)(x) != 0).any()]
     assert lost  # the forgery does what it says
@@ -74,8 +80,8 @@ def test_rounding_follows_from_the_number_of_units(tmp_path: Path, many: int) ->
     """Tiny constant units between 2^20 and -2^20: executed they are lost, in real numbers they add up. Both must be covered."""
     f = pf.targets.get("scaled-mean", 1, 2)
     c = saved(tmp_path / "net", f)
-    at = next(i for i, run in enumerate(c.network.runs) if run.stage == "quantise" and len(run) == 4)
-    genuine = c.network.runs[at]
+    at = next(i for i, run in enumerate(thin(c.network).runs) if run.stage == "quantise" and len(run) == 4)
+    genuine = thin(c.network).runs[at]
     assert isinstance(genuine, ReluRun)
     tiny = 2.0**-34
     total, r = many * tiny, many + 2
@@ -106,16 +112,16 @@ def test_rounding_follows_from_the_number_of_units(tmp_path: Path, many: int) ->
 
 
 def test_recoding_with_huge_weights_may_not_raise_a_token_by_rounding(tmp_path: Path) -> None:
-    """A claim over the whole space: a bump of height 2^-30 with slopes of 2^60 is flat beyond, but not as executed."""
+    """A claim over the whole space: a bump with slopes of 2^50 is flat beyond, but not as executed."""
     f = pf.Target(hat, 1, 2, vanishes_outside=True, name="hat")
     c = saved(tmp_path / "net", f)
-    at = next(i for i, run in enumerate(c.network.runs) if run.stage == "recode")
-    rec = c.network.runs[at]
+    at = next(i for i, run in enumerate(thin(c.network).runs) if run.stage == "recode")
+    rec = thin(c.network).runs[at]
     assert isinstance(rec, ReluRun)
-    ramp, size = 2.0**-50, 2.0**60
+    ramp, size = 2.0**-40, 2.0**50
     b_1 = np.array([[0.5, 0.5 - ramp, 0.25, 0.25 - ramp]])
     W_2 = np.array([[[-size, size, size, -size]]])
     parts = {"W_1": np.ones((1, 4, 1)), "b_1": b_1, "W_2": W_2, "b_2": np.zeros((1, 1))}
     network = with_run(c.network, at, **{k: np.concatenate([getattr(rec, k), v]) for k, v in parts.items()})
     forge(tmp_path / "net", network, certificate={"bound": 100.0})
-    assert not pf.verify(tmp_path / "net", f)
+    assert "rounding beyond" in pf.verify(tmp_path / "net", f).reason

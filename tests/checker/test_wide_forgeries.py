@@ -26,6 +26,11 @@ def genuine() -> pf.Compiled:
     return pf.compile(pf.targets.get("scaled-mean", 1, 2), cells_per_axis=CELLS, construction="wide")
 
 
+def wide(c: pf.Compiled) -> WideNetwork:
+    assert isinstance(c.network, WideNetwork)
+    return c.network
+
+
 def with_block(network: WideNetwork, index: int, **changes: Any) -> WideNetwork:
     blocks = list(network.wide_blocks)
     blocks[index] = replace(blocks[index], **changes)
@@ -78,10 +83,10 @@ def with_channel(network: WideNetwork) -> WideNetwork:
 
 def rejected_or_true(folder: Path, c: pf.Compiled, network: WideNetwork, bound: float | None = None) -> pf.Report:
     c.save(folder)
-    forge(folder, network, certificate={"bound": bound or c.certificate.bound})  # type: ignore[arg-type]
+    forge(folder, network, certificate={"bound": bound or c.certificate.bound})
     report = pf.verify(folder)
     if report.derived is not None:
-        found = measured(c.target, network, 2, CELLS)  # type: ignore[arg-type]
+        found = measured(c.target, network, 2, CELLS)
         assert found.value - 4 * found.error <= report.derived
         edges = ramp_points(c.target, CELLS, c.certificate.ramp, np.random.default_rng(0), 2000)
         powers = (np.abs(network(edges) - c.target(edges)) ** 2).sum(axis=(1, 2)).mean()
@@ -93,7 +98,7 @@ def rejected_or_true(folder: Path, c: pf.Compiled, network: WideNetwork, bound: 
 @pytest.mark.parametrize("height", [100.0, -1e-3])
 def test_a_constant_unit_is_read(genuine: pf.Compiled, tmp_path: Path, block: int, height: float) -> None:
     """W_1 = 0, b_1 = 1: it writes the same to every input, in whichever block."""
-    network = with_units(genuine.network, block, [(None, 1.0, OUT, height)])
+    network = with_units(wide(genuine), block, [(None, 1.0, OUT, height)])
     report = rejected_or_true(tmp_path / "net", genuine, network)
     assert not report
     assert report.derived is not None
@@ -101,13 +106,13 @@ def test_a_constant_unit_is_read(genuine: pf.Compiled, tmp_path: Path, block: in
 
 
 def test_a_constant_unit_that_is_off_changes_nothing(genuine: pf.Compiled, tmp_path: Path) -> None:
-    assert rejected_or_true(tmp_path / "net", genuine, with_units(genuine.network, 1, [(None, -1.0, OUT, 100.0)]))
+    assert rejected_or_true(tmp_path / "net", genuine, with_units(wide(genuine), 1, [(None, -1.0, OUT, 100.0)]))
 
 
 @pytest.mark.parametrize("index", [1, 2])
 def test_attention_that_reads_the_raw_input(genuine: pf.Compiled, tmp_path: Path, index: int) -> None:
     """The input is any number of its cell, not 0: its mean, times 1000, is added to the output of every input."""
-    report = rejected_or_true(tmp_path / "net", genuine, with_attention(genuine.network, index, 0, OUT, 1000.0))
+    report = rejected_or_true(tmp_path / "net", genuine, with_attention(wide(genuine), index, 0, OUT, 1000.0))
     assert not report
     assert report.derived is not None
     assert report.derived > 500
@@ -115,9 +120,9 @@ def test_attention_that_reads_the_raw_input(genuine: pf.Compiled, tmp_path: Path
 
 @pytest.mark.parametrize("block", [1, 2])
 def test_a_unit_that_reads_the_raw_input_in_a_later_block(genuine: pf.Compiled, tmp_path: Path, block: int) -> None:
-    within = with_units(genuine.network, block, step(0, 0.3, 0.4, OUT, 5.0))
+    within = with_units(wide(genuine), block, step(0, 0.3, 0.4, OUT, 5.0))
     assert rejected_or_true(tmp_path / "net", genuine, within, 100.0).derived is None  # inside a cell
-    edge = with_units(genuine.network, block, step(0, 0.5 - genuine.certificate.ramp / 8, 0.5, OUT, 5.0))
+    edge = with_units(wide(genuine), block, step(0, 0.5 - genuine.certificate.ramp / 8, 0.5, OUT, 5.0))
     report = rejected_or_true(tmp_path / "net", genuine, edge)
     assert not report
     assert report.derived is None or report.derived > 1
@@ -125,7 +130,7 @@ def test_a_unit_that_reads_the_raw_input_in_a_later_block(genuine: pf.Compiled, 
 
 def test_a_channel_that_carries_the_input_past_everything(genuine: pf.Compiled, tmp_path: Path) -> None:
     """An added channel holds 50 times the mean of the inputs; a last attention writes it to the output."""
-    network = with_attention(with_channel(genuine.network), 1, 0, OUT, 50.0)
+    network = with_attention(with_channel(wide(genuine)), 1, 0, OUT, 50.0)
     network = with_attention(network, network.blocks, OUT, OUT + 1, 1.0)
     report = rejected_or_true(tmp_path / "net", genuine, network)
     assert not report
@@ -138,7 +143,7 @@ def test_a_spike_on_a_ramp(genuine: pf.Compiled, tmp_path: Path, height: float, 
     """On the last ramp alone the output is huge, or not a number."""
     width = genuine.certificate.ramp / CELLS
     spike = step(0, 1 - 0.75 * width, 1 - 0.5 * width, OUT, height)
-    network = with_attention(with_units(with_channel(genuine.network), 0, spike), 2, OUT, OUT + 1, gain)
+    network = with_attention(with_units(with_channel(wide(genuine)), 0, spike), 2, OUT, OUT + 1, gain)
     with np.errstate(all="ignore"):
         y = network(np.array([[[1 - 0.1 * width, 0.3]]]))
     assert not (np.abs(y) < 1e8).all()
@@ -150,24 +155,24 @@ def test_a_spike_on_a_ramp(genuine: pf.Compiled, tmp_path: Path, height: float, 
 
 @pytest.mark.parametrize("field", ["W_K", "W_Q", "W_V", "W_O"])
 def test_overflow_in_an_attention_layer(genuine: pf.Compiled, tmp_path: Path, field: str) -> None:
-    value = np.array(getattr(genuine.network.wide_blocks[1], field))
+    value = np.array(getattr(wide(genuine).wide_blocks[1], field))
     value.ravel()[0] = 1e305
-    network = with_block(genuine.network, 1, **{field: value})
+    network = with_block(wide(genuine), 1, **{field: value})
     assert not rejected_or_true(tmp_path / "net", genuine, network, 1e300)
 
 
 def test_units_that_write_nothing_must_not_overflow_either(genuine: pf.Compiled, tmp_path: Path) -> None:
     """0 times infinity is not a number."""
     for units in (step(0, 1e307, 1.1e307, OUT, 0.0), step(ID, -1.7e308, -1e308, OUT, 0.0)):
-        report = rejected_or_true(tmp_path / "net", genuine, with_units(genuine.network, 2, units))
+        report = rejected_or_true(tmp_path / "net", genuine, with_units(wide(genuine), 2, units))
         assert "overflow" in report.reason
 
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_output_written_by_an_earlier_block(genuine: pf.Compiled, tmp_path: Path, first: int) -> None:
-    b_2 = np.array(genuine.network.wide_blocks[first].b_2)
+    b_2 = np.array(wide(genuine).wide_blocks[first].b_2)
     b_2[OUT] = 0.5
-    report = rejected_or_true(tmp_path / "net", genuine, with_block(genuine.network, first, b_2=b_2))
+    report = rejected_or_true(tmp_path / "net", genuine, with_block(wide(genuine), first, b_2=b_2))
     assert not report
     assert report.derived is not None
     assert report.derived > 0.5
@@ -177,23 +182,23 @@ def test_output_written_by_an_earlier_block(genuine: pf.Compiled, tmp_path: Path
 def test_attention_that_is_not_uniform(genuine: pf.Compiled, tmp_path: Path, key: float) -> None:
     row = np.zeros((1, 5))
     row[0, CODE] = key
-    block = genuine.network.wide_blocks[1]
+    block = wide(genuine).wide_blocks[1]
     for changes in ({"W_K": row, "W_Q": row}, {"W_K": row, "b_Q": np.ones(1)}):
-        network = with_block(genuine.network, 1, **changes)
+        network = with_block(wide(genuine), 1, **changes)
         assert "uniform" in rejected_or_true(tmp_path / "net", genuine, network, 1.0).reason
-    alone = with_block(genuine.network, 1, W_K=block.W_K + row)  # keys without queries: still uniform
+    alone = with_block(wide(genuine), 1, W_K=block.W_K + row)  # keys without queries: still uniform
     assert rejected_or_true(tmp_path / "net", genuine, alone)
 
 
 @pytest.mark.parametrize("order", [(1, 0, 2), (0, 2, 1), (2, 1, 0), (0, 1, 1, 2), (0, 0, 1, 2), (0, 1, 2, 2), (0, 2)])
 def test_blocks_in_another_order(genuine: pf.Compiled, tmp_path: Path, order: tuple[int, ...]) -> None:
-    network = replace(genuine.network, wide_blocks=tuple(genuine.network.wide_blocks[i] for i in order))
+    network = replace(wide(genuine), wide_blocks=tuple(wide(genuine).wide_blocks[i] for i in order))
     assert not rejected_or_true(tmp_path / "net", genuine, network)
 
 
 @pytest.mark.parametrize("change", ["two channels", "weight 2", "unpaired", "unequal", "equal breaks"])
 def test_units_that_are_no_staircase(genuine: pf.Compiled, tmp_path: Path, change: str) -> None:
-    network = with_units(genuine.network, 2, step(SUM, 1000.0, 1001.0, OUT, 1.0))
+    network = with_units(wide(genuine), 2, step(SUM, 1000.0, 1001.0, OUT, 1.0))
     block = network.wide_blocks[2]
     W_1, b_1, W_2 = np.array(block.W_1), np.array(block.b_1), np.array(block.W_2)
     if change == "two channels":
@@ -227,7 +232,8 @@ def test_what_is_known_of_altered_networks_is_true(case: tuple[str, int, int, in
         network = c.network
         for _ in range(int(rng.integers(1, 3))):
             network, _ = altered(rng, network, c)
-        assert isinstance(network, WideNetwork)
+        if not isinstance(network, WideNetwork):
+            raise TypeError("a wide network was altered")
         try:
             table = wide_table(network, c.target, c.grid, c.certificate.ramp, "box")
         except Rejected:

@@ -192,3 +192,27 @@ def test_unknown_tokens_are_refused() -> None:
     for tokens in ("abz", "ab", "abca"):
         with pytest.raises(pf.ProvenformerError, match="vocabulary"):
             c(list(tokens))
+
+
+@pytest.mark.parametrize("size", [1e20, 1e300, 1.7e308])
+@pytest.mark.parametrize("positional", [False, True])
+def test_inputs_beyond_what_ids_can_hold_are_refused_in_one_line(size: float, positional: bool) -> None:
+    rng = np.random.default_rng(0)
+    with np.errstate(over="ignore"), pytest.raises(pf.ProvenformerError) as refusal:
+        pf.memorize(size * rng.random((5, 1, 3)), rng.random((5, 1, 3)), positional=positional)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "seq_len"), [([[1], [2]], 2), (None, 3), ("ab", "3"), ("ab", 2.5), ("ab", 100_000), ("ab", True)]
+)
+def test_arguments_that_make_no_sense_are_refused_in_one_line(vocab: Any, seq_len: Any) -> None:
+    with pytest.raises(pf.ProvenformerError) as refusal:
+        pf.compile_tokens(lambda tokens: tokens, vocab, seq_len)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, "1"])
+def test_seeds_that_make_no_sense_are_refused_in_one_line(seed: Any) -> None:
+    with pytest.raises(pf.ProvenformerError, match="seed"):
+        pf.memorize(np.zeros((1, 1, 2)), np.zeros((1, 1, 2)), seed=seed)

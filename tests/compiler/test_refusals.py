@@ -87,7 +87,8 @@ def test_functions_that_misbehave() -> None:
     refusal("shape", target=pf.Target(lambda x: x[..., :1], 1, 2), cells_per_axis=4)
     refusal("not finite", target=pf.Target(lambda x: x / (x - x), 1, 2, equivariant=False), cells_per_axis=4)
     refusal("equivariant=False", target=pf.Target(lambda x: x[..., ::-1] * 2 + x[..., :1], 1, 2), cells_per_axis=4)
-    refusal("larger constant", target=pf.Target(lambda x: np.sin(9 * x), 1, 2, lipschitz=1.0), cells_per_axis=4)
+    steep = pf.Target(lambda x: np.interp(x, [0.0, 0.1, 1.0], [0.0, 1.0, 0.0]), 1, 2, lipschitz=1.0)  # not on intervals
+    refusal("larger constant", target=steep, cells_per_axis=4)
 
 
 def test_supports() -> None:

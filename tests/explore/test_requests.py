@@ -171,6 +171,35 @@ def test_slow_bodies_are_not_waited_for(address: tuple[str, int]) -> None:
         connection.close()
 
 
+def test_waiting_for_networks_keeps_nothing_else_waiting(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty requests for a network that takes long: plans and pages are answered at once."""
+    release = threading.Event()
+    monkeypatch.setattr(Workshop, "get", lambda *_: release.wait(20) and pytest.fail("released"))
+    url = f"127.0.0.1:{address[1]}"
+
+    def ask(path: str) -> socket.socket:
+        body = json.dumps(FORM)
+        connection = socket.create_connection(address)
+        connection.sendall(
+            f"POST {path} HTTP/1.1\r\nHost: {url}\r\nConnection: close\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        return connection
+
+    waiting = [ask("/api/compile") for _ in range(60)]
+    start = time.monotonic()
+    with ask("/api/plan") as plan, socket.create_connection(address) as file:
+        file.sendall(f"GET /static/app.js HTTP/1.1\r\nHost: {url}\r\nConnection: close\r\n\r\n".encode())
+        assert answer(plan).startswith(b"HTTP/1.1 200")
+        assert answer(file).startswith(b"HTTP/1.1 200")
+    assert time.monotonic() - start < 10
+    release.set()
+    for connection in waiting:
+        connection.close()
+
+
 def test_one_network_is_built_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Workshop()
     working, most = 0, 0

@@ -250,7 +250,7 @@ def test_a_function_may_work_in_place(fn: Any) -> None:
 
 
 def test_sizes_may_be_numpys(tmp_path: Any) -> None:
-    sizes = {
+    sizes: dict[str, Any] = {
         "token_dim": np.int64(1),
         "seq_len": np.int32(2),
         "equivariant": np.bool_(True),
@@ -258,7 +258,8 @@ def test_sizes_may_be_numpys(tmp_path: Any) -> None:
     }
     f = pf.Target(lambda x: x, **sizes)
     assert (type(f.token_dim), type(f.seq_len), type(f.equivariant), type(f.lipschitz)) == (int, int, bool, float)
-    pf.compile(f, cells_per_axis=np.int64(2), norm_order=np.int64(2)).save(tmp_path / "net")
+    options: dict[str, Any] = {"cells_per_axis": np.int64(2), "norm_order": np.int64(2)}
+    pf.compile(f, **options).save(tmp_path / "net")
     assert pf.verify(tmp_path / "net", f)
 
 
@@ -271,3 +272,12 @@ def test_a_function_of_chance_or_of_the_batch_is_refused() -> None:
     ):
         with pytest.raises(pf.ProvenformerError, match="two results"):
             pf.compile(pf.Target(fn, 1, 2), cells_per_axis=2)
+
+
+def test_distance_takes_sizes_and_support_from_a_target() -> None:
+    f = pf.targets.get("scaled-mean", token_dim=2, seq_len=2, support=(-1.0, 3.0))
+    given = pf.distance(f, np.zeros_like, token_dim=2, seq_len=2, support=(-1.0, 3.0), samples=1 << 10)
+    assert pf.distance(f, np.zeros_like, samples=1 << 10) == given
+    assert pf.distance(np.zeros_like, f, samples=1 << 10) == given
+    with pytest.raises(pf.ProvenformerError, match="neither function is a Target"):
+        pf.distance(np.zeros_like, np.ones_like)

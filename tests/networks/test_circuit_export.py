@@ -1,6 +1,8 @@
 """Circuits in torch (float64 and float32) and onnxruntime: within the certified rounding of numpy and of each other."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +13,9 @@ from provenformer.checker.circuit.walk import circuit_bound
 torch = pytest.importorskip("torch")
 
 
-def run(module: object, x: np.ndarray) -> np.ndarray:
+def run(module: Any, x: np.ndarray) -> np.ndarray:
     with torch.no_grad():
-        return module(torch.from_numpy(x)).numpy().astype(np.float64)
+        return np.asarray(module(torch.from_numpy(x)).numpy(), dtype=np.float64)
 
 
 def rounding(case: Case) -> tuple[float, float]:
@@ -23,7 +25,7 @@ def rounding(case: Case) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
-def test_torch_agrees_within_the_certified_rounding(make: object) -> None:
+def test_torch_agrees_within_the_certified_rounding(make: Callable[[], Case]) -> None:
     case = make()
     x = probes(case, 100)
     double, single = rounding(case)
@@ -35,7 +37,7 @@ def test_torch_agrees_within_the_certified_rounding(make: object) -> None:
 
 
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
-def test_onnxruntime_agrees_within_the_certified_rounding(make: object, tmp_path: Path) -> None:
+def test_onnxruntime_agrees_within_the_certified_rounding(make: Callable[[], Case], tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     case = make()
     x = probes(case, 100)

@@ -15,7 +15,7 @@ STATEMENTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("page", [*PAGES, "width.md"])
+@pytest.mark.parametrize("page", [*PAGES, "width.md", "circuits.md"])
 def test_code_blocks_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     """All Python blocks of a page, in order, in one namespace; what is printed is what the comment below says."""
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
@@ -26,7 +26,7 @@ def test_code_blocks_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert f"# {line}\n" in code
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "circuits.md"])
 def test_every_test_named_exists(page: str) -> None:
     """`file.py::function` and bare file names."""
     named = named_tests((DOCS / page).read_text())

@@ -31,6 +31,7 @@ ELSEWHERE = {
     "paper.md": "tests/site/test_docs.py",
     "targets.md": "tests/site/test_docs.py",
     "width.md": "tests/site/test_docs.py",
+    "circuits.md": "tests/site/test_docs.py",
     "mixers.md": "test_mixers_page",
     "training.md": "test_training_page",
     "tour.md": "docs/conf.py",  # the strict build runs it for its pictures and compares what it prints

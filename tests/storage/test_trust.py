@@ -248,7 +248,8 @@ def test_false_terms_and_a_false_clip_are_rejected(change: dict, tmp_path: Path)
     forge(tmp_path / "net", certificate=change)
     report = pf.verify(tmp_path / "net")
     assert not report
-    assert "certificate's" in report.reason or "certificate calls" in report.reason
+    assert report.derived is not None  # the bound itself is true
+    assert "certificate" in report.reason
 
 
 @pytest.mark.parametrize("name", ["piecewise", "ramps"])
@@ -270,7 +271,8 @@ def test_one_line_representations_and_no_comparison_of_arrays(tmp_path: Path) ->
     c.save(tmp_path / "net")
     tokens = pf.compile_tokens(lambda t: t[::-1], vocab=["a", "b"], seq_len=2)
     saved = pf.load(tmp_path / "net")
-    for thing in (made, c, tokens, saved, pf.load(tmp_path / "data"), c.certificate, made.certificate):
+    things: tuple[object, ...] = (made, c, tokens, saved, pf.load(tmp_path / "data"), c.certificate, made.certificate)
+    for thing in things:
         assert "\n" not in repr(thing)
         assert len(repr(thing)) < 250
         assert thing != 5

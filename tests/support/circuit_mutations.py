@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Claim, Head
 
 Mutation = tuple[str, CircuitNetwork]
+Place = tuple[int, int, str]  # block or -1, head or -1, name
 
 
-def arrays(network: CircuitNetwork) -> dict[tuple, np.ndarray]:
+def arrays(network: CircuitNetwork) -> dict[Place, np.ndarray]:
     """Every array of weights, by (block, head or -1, name)."""
-    found: dict[tuple, np.ndarray] = {
+    found: dict[Place, np.ndarray] = {
         (-1, -1, name): getattr(network, name) for name in ("positions", "W_out", "b_out")
     }
     for b, block in enumerate(network.circuit_blocks):
@@ -24,14 +26,16 @@ def arrays(network: CircuitNetwork) -> dict[tuple, np.ndarray]:
     return {place: v for place, v in found.items() if v.size}
 
 
-def with_array(network: CircuitNetwork, place: tuple, value: np.ndarray) -> CircuitNetwork:
+def with_array(network: CircuitNetwork, place: Place, value: np.ndarray) -> CircuitNetwork:
     """The network with one array replaced."""
     b, h, name = place
     if b < 0:
-        return replace(network, **{name: value})
+        parts: dict[str, Any] = {name: value}
+        return replace(network, **parts)
     block = network.circuit_blocks[b]
     if h < 0:
-        return with_block(network, b, replace(block, **{name: value}))
+        own: dict[str, Any] = {name: value}
+        return with_block(network, b, replace(block, **own))
     heads = list(block.heads)
     heads[h] = replace(heads[h], **{name: value})
     return with_block(network, b, replace(block, heads=tuple(heads)))
@@ -109,9 +113,8 @@ def claims(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
         lambda: [claim, claim],
     ]
     if claim.rows is not None:
-        options.append(
-            lambda: [replace(claim, rows=claim.rows + rng.normal(0, 10.0 ** rng.uniform(-9, 0), claim.rows.shape))]
-        )
+        noisy = claim.rows + rng.normal(0, 10.0 ** rng.uniform(-9, 0), claim.rows.shape)
+        options.append(lambda: [replace(claim, rows=noisy)])
     k = int(rng.integers(len(options)))
     witness[i : i + 1] = options[k]()
     return f"claim {i} altered ({k})", replace(network, witness=tuple(witness))

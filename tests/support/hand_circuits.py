@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Claim, Head
 from provenformer.symbols.formula import VARIABLE, Formula, apply, constant
@@ -23,7 +25,8 @@ from provenformer.symbols.graph import (
     Term,
 )  # fmt: skip
 
-Array = np.ndarray
+Array = NDArray[Any]
+Weights = dict[int, float]  # channel: weight
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Draft:
     n: int
     d: int = 1
     positions: list[Array] = field(default_factory=list)
-    blocks: list[dict] = field(default_factory=list)
+    blocks: list[dict[str, Any]] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -59,13 +62,15 @@ class Draft:
     def block(self) -> None:
         self.blocks.append({"heads": [], "units": [], "bias": {}})
 
-    def head(self, queries: list[tuple[dict, float]], keys: list[dict], values: list[tuple[dict, int, float]]) -> None:
+    def head(
+        self, queries: list[tuple[Weights, float]], keys: list[Weights], values: list[tuple[Weights, int, float]]
+    ) -> None:
         self.blocks[-1]["heads"].append((queries, keys, values))
 
-    def unit(self, reads: dict, bias: float, writes: dict) -> None:
+    def unit(self, reads: Weights, bias: float, writes: Weights) -> None:
         self.blocks[-1]["units"].append((reads, bias, writes))
 
-    def table(self, reads: dict, knots: Array, values: Array, to: int, shift: float = 0.0) -> None:
+    def table(self, reads: Weights, knots: Array, values: Array, to: int, shift: float = 0.0) -> None:
         """Interpolates values at knots as a function of reads @ state + shift."""
         slopes = np.diff(values) / np.diff(knots)
         for knot, jump in zip(knots[:-1], np.diff(slopes, prepend=0.0), strict=True):
@@ -78,16 +83,16 @@ class Draft:
     def claim(self, channel: int, layers: int, atom: int, rows: Array | None = None) -> None:
         self.claims.append(Claim(channel, layers, atom, rows))
 
-    def network(self, readout: dict, bias: float = 0.0) -> CircuitNetwork:
+    def network(self, readout: Weights, bias: float = 0.0) -> CircuitNetwork:
         size = len(self.positions)
 
-        def row(weights: dict) -> Array:
+        def row(weights: Weights) -> Array:
             out = np.zeros(size)
             for channel, weight in weights.items():
                 out[channel] += weight
             return out
 
-        def rows(many: list[dict]) -> Array:
+        def rows(many: list[Weights]) -> Array:
             return np.array([row(one) for one in many]).reshape(len(many), size)
 
         blocks = []
@@ -228,7 +233,7 @@ def attention(n: int = 6, low: float = -1.0, high: float = 1.5) -> Case:
         scores = (x + 0.5)[..., :, None] * (2 * x - 1)[..., None, :] + bias
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
-        return np.sum(weights * (x + 1)[..., None, :], axis=-1)
+        return np.asarray(np.sum(weights * (x + 1)[..., None, :], axis=-1))
 
     return Case("attention", fn, draft.network({out: 1.0}), g, [lin(n, {att: 1.0})], *_box(low, high))
 
@@ -256,7 +261,7 @@ def product(n: int = 4, pieces: int = 21, low: float = 0.25, high: float = 1.0) 
 
     def fn(x: Array) -> Array:
         m = x.mean(axis=-1, keepdims=True)
-        return (x - m) * (m + 0.5)
+        return np.asarray((x - m) * (m + 0.5))
 
     return Case("product", fn, draft.network({out: 1.0}), g, [lin(n, {y: 1.0})], *_box(low, high))
 
@@ -364,7 +369,7 @@ def normalised(n: int = 4, low: float = 0.0, high: float = 1.0, eps: float = 0.0
 
     def fn(x: Array) -> Array:
         z = x - x.mean(axis=-1, keepdims=True)
-        return z / np.sqrt(np.mean(z * z, axis=-1, keepdims=True) + eps)
+        return np.asarray(z / np.sqrt(np.mean(z * z, axis=-1, keepdims=True) + eps))
 
     return Case("normalised", fn, draft.network({out: 1.0}), g, [lin(n, {y: 1.0})], *_box(low, high))
 

@@ -30,8 +30,6 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import BadFolder, ProvenformerError, Rejected, one_line
 from provenformer.certificates.certificate import Certificate
 from provenformer.certificates.claim import BUILT_IN, YOURS, Claim, claim_about, claim_about_pairs
-from provenformer.checker.circuit.derive import derive_circuit, in_norm
-from provenformer.checker.circuit.derive import false_statement as false_of_circuit
 from provenformer.checker.derive import derive, false_statement
 from provenformer.functions.grid import ContextKind, Grid
 from provenformer.functions.targets import Target
@@ -101,15 +99,16 @@ def _on_function(saved: Saved, given: Target | None, trust_target: bool) -> Repo
 
 def _on_circuit(network: CircuitNetwork, certificate: Certificate, target: Target, claim: Claim) -> Report:
     """The claim is about a function whose formula became the network."""
+    from provenformer.checker.circuit import derive as circuits  # noqa: PLC0415  (as large as the rest of the library)
+
     try:
-        found = derive_circuit(network, target)
+        found = circuits.derive_circuit(network, target)
     except Rejected as verdict:
         return Report(False, claim.bound, None, str(verdict), {}, claim)
     parts = {"weights": found.exact, "rounding": found.float64 - found.exact}
-    terms = {name: in_norm(value, target, claim.norm_order) for name, value in parts.items()}
-    return _compared(
-        claim, in_norm(found.float64, target, claim.norm_order), terms, false_of_circuit(certificate, found, target)
-    )
+    terms = {name: circuits.in_norm(value, target, claim.norm_order) for name, value in parts.items()}
+    false = circuits.false_statement(certificate, found, target)
+    return _compared(claim, circuits.in_norm(found.float64, target, claim.norm_order), terms, false)
 
 
 def _on_data(saved: Saved, given: Target | None) -> Report:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 CIRCUIT = "circuit"
-MAX_UNITS = 20_000
 ATTEMPTS = 4
 BASIS = "f was traced to a graph, which was compared with f on samples; the bound is a theorem about the saved weights."
 

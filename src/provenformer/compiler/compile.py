@@ -16,7 +16,6 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.bounds.integrals import KINDS, NORM_LIMIT, Kind, best_kind
 from provenformer.certificates.certificate import Certificate
 from provenformer.certificates.certify import certify, require_float64
-from provenformer.compiler.circuit import CIRCUIT, MAX_UNITS, CompiledCircuit, compile_circuit
 from provenformer.compiler.executed import executed
 from provenformer.compiler.search import Draft, coarsest_that_certifies
 from provenformer.constructions import registry
@@ -32,6 +31,11 @@ from provenformer.storage import save, target_spec
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from provenformer.compiler.circuit import CompiledCircuit
+
+CIRCUIT = "circuit"
+MAX_UNITS = 20_000
 
 WIDTH_LIMIT = 1 << 22  # hidden units of a layer
 
@@ -115,6 +119,8 @@ def compile(
                 "construction='circuit' takes a tolerance, and no cells_per_axis, hidden_dim or other kind than 'rigorous'; "
                 "leave them out."
             )
+        from provenformer.compiler.circuit import compile_circuit  # noqa: PLC0415  (as large as the rest of the library)
+
         return compile_circuit(
             target, require_tolerance(tolerance), norm_order, require_whole("max_units", max_units), progress
         )

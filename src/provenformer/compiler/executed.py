@@ -22,9 +22,7 @@ from provenformer.functions.grid import IntArray
 from provenformer.functions.piecewise import PiecewiseConstant
 from provenformer.networks.base import FloatNetwork
 
-VISIBLE = (
-    2.0**-24
-)  # of the bound: below that a term's last digits are covered by the room that a certificate leaves verify
+VISIBLE = 2.0**-24  # of a term: smaller changes are covered by the room that a certificate leaves verify
 
 
 def executed(
@@ -57,14 +55,16 @@ def _executed(
     rounding = max(expected, entry * whole) if rounding_is_known else entry * whole
     certificate = with_terms(certificate, rounding=rounding)
     beyond = max(float((found.clip[0] - found.low).max()), float((found.high - found.clip[1]).max()))
-    if max(entry, beyond) * whole <= VISIBLE * certificate.bound:
+    terms = certificate.terms
+    table = p_sum((terms["piecewise"], terms["lost cubes"]), p)
+    if entry * whole <= VISIBLE * table and beyond <= VISIBLE * values:
         return certificate
-    derived, terms = against(target, grid, certificate, found), certificate.terms
+    derived = against(target, grid, certificate, found)
     needed = max(
         rounding,
         derived.kept - terms["piecewise"] + derived.rounding,
         derived.lost - terms["lost cubes"] + derived.rounding,
-        derived.table - p_sum((terms["piecewise"], terms["lost cubes"]), p) + derived.rounding,
+        derived.table - table + derived.rounding,
     )
     return with_terms(certificate, rounding=needed, ramps=max(terms["ramps"], derived.ramps))
 

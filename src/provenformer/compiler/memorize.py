@@ -22,6 +22,7 @@ from provenformer.base.exact import ExactArray
 from provenformer.certificates.certificate import Certificate
 from provenformer.certificates.certify import ROUND, require_float64
 from provenformer.certificates.claim import pairs_digest
+from provenformer.compiler.compile import require_whole
 from provenformer.constructions.paper import values
 from provenformer.constructions.paper.quantize import unit
 from provenformer.constructions.plan import LAYER_LIMIT
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 RECODE = "recode"
 SMALLEST_GAP = 2.0**-32  # between different tokens, along the reading direction, relative to their size
+MOST_BITS = 64  # of the number of sequences: more cannot be listed anyway
 BASIS = "the network was run on every given input; the bound is the largest error over all of them, as executed."
 
 
@@ -102,6 +104,8 @@ def memorize(
     are permutations of each other must agree; with `positional=True` only equal inputs must.
     """
     x, y = _require_pairs(inputs, outputs)
+    if require_whole("seed", seed) < 0:
+        raise ProvenformerError(f"seed={seed} is negative; give a whole number from 0 up.")
     count, d, n = x.shape
     if 3 * count * n > max_layers:
         raise ProvenformerError(
@@ -155,11 +159,22 @@ def compile_tokens(
 
     A token is its index in the vocabulary; positions are used, so any function can be compiled.
     """
-    vocab = tuple(vocab)
-    if len(set(vocab)) != len(vocab) or not vocab:
+    try:
+        vocab = tuple(vocab)
+        distinct = len(set(vocab))
+    except TypeError as error:
+        raise ProvenformerError(
+            f"vocab is not a list of tokens that can be told apart ({error}); use strings."
+        ) from error
+    if distinct != len(vocab) or not vocab:
         raise ProvenformerError(f"vocab={vocab} is empty or has a token twice; list each token once.")
-    if seq_len < 2:
+    if require_whole("seq_len", seq_len) < 2:
         raise ProvenformerError(f"seq_len={seq_len} is below the limit 2; use at least 2 tokens.")
+    if seq_len * np.log2(len(vocab)) > MOST_BITS:
+        raise ProvenformerError(
+            f"{len(vocab)} tokens at seq_len={seq_len:,} give more than 2^{MOST_BITS} sequences; use a smaller vocabulary or "
+            "shorter sequences."
+        )
     count = len(vocab) ** seq_len
     if 3 * count * seq_len > max_layers:
         raise ProvenformerError(
@@ -276,6 +291,7 @@ def _draw_codes(contexts: Any, tokens: int, smallest: int, seed: int) -> sums.To
     bags = np.unique(np.sort(contexts, axis=1), axis=0)
     pairs = np.array([len(set(bag)) for bag in bags.tolist()]).sum()
     size = max(8, 2 * tokens)
+    require_float64((2 * n * smallest).bit_length(), " or smaller inputs")  # no id of these codes is smaller
     while True:
         for gain in (2, 16, 128, 1024, size):
             for _ in range(4):

@@ -17,9 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import uvicorn
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
@@ -44,6 +45,7 @@ from provenformer.explore.settings import (
 STATIC = Path(__file__).parent / "static"
 BODY_LIMIT = 16_384  # bytes of a request; the largest real one has a few hundred
 BODY_SECONDS = 5.0  # for its bytes to arrive
+THREADS = 4  # per route, so that requests that wait for a network to be built do not keep others waiting
 AT_ONCE = 200  # connections; a page needs a handful
 WARM_AFTER = 2.0  # seconds: the first page comes first
 GENERAL = "Something went wrong on the server; the reason is in its log."
@@ -135,10 +137,12 @@ def _from_here(scope: Scope) -> bool:
 
 
 def _endpoint(shop: Workshop, answer: Answer) -> Callable[[Request], Any]:
+    threads = anyio.CapacityLimiter(THREADS)
+
     async def endpoint(request: Request) -> Response:
         try:
             fields = await _fields(request)
-            return JSONResponse(await run_in_threadpool(answer, shop, fields))
+            return JSONResponse(await anyio.to_thread.run_sync(answer, shop, fields, limiter=threads))
         except ProvenformerError as error:
             return JSONResponse({"error": str(error), "field": getattr(error, "field", None)}, 400)
 
@@ -238,15 +242,11 @@ def serve(port: int, open_browser: bool, say: Callable[[str], object]) -> None:
     warm = threading.Timer(WARM_AFTER, shop.warm)
     warm.daemon = True
     warm.start()
-    server = uvicorn.Server(
-        uvicorn.Config(
-            application(shop),
-            log_level="warning",
-            server_header=False,
-            limit_concurrency=AT_ONCE,
-            timeout_keep_alive=int(BODY_SECONDS),
-        )
-    )
+    config = uvicorn.Config(
+        application(shop), log_level="warning", server_header=False, limit_concurrency=AT_ONCE,
+        timeout_keep_alive=int(BODY_SECONDS),
+    )  # fmt: skip
+    server = uvicorn.Server(config)
     say(f"explorer at {address} (stop with Ctrl-C)")
     if open_browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()

@@ -15,6 +15,7 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
+from provenformer.functions.targets import Target
 
 REPEATS = 16  # independent scramblings, for the error bar
 
@@ -35,15 +36,25 @@ def distance(
     f: Callable[[Any], Any],
     g: Callable[[Any], Any],
     *,
-    token_dim: int,
-    seq_len: int,
+    token_dim: int | None = None,
+    seq_len: int | None = None,
     norm_order: float = 2,
-    support: tuple[Any, Any] = (0.0, 1.0),
+    support: tuple[Any, Any] | None = None,
     samples: int = 1 << 16,
     cells_per_axis: int | None = None,
     seed: int = 0,
 ) -> Distance:
-    """d_p(f, g) over the box `support`, with an error bar. f, g: (..., d, n) arrays -> same shape."""
+    """d_p(f, g) over the box `support`, with an error bar. f, g: (..., d, n) arrays -> same shape.
+
+    What is not given of sizes and support is that of f or g, whichever is a Target; else sizes are needed, and the box is [0, 1].
+    Returns a Distance, which is also a float; raises ProvenformerError for sizes or a box that make no sense.
+    """
+    known = next((each for each in (f, g) if isinstance(each, Target)), None)
+    token_dim = token_dim if known is None or token_dim is not None else known.token_dim
+    seq_len = seq_len if known is None or seq_len is not None else known.seq_len
+    if token_dim is None or seq_len is None:
+        raise ProvenformerError("token_dim and seq_len are needed when neither function is a Target; give both.")
+    support = support or ((0.0, 1.0) if known is None else known.support)
     if not 1 <= norm_order < np.inf:
         raise ProvenformerError(f"norm_order={norm_order} is outside [1, inf); use a finite p >= 1.")
     if samples < REPEATS:
@@ -73,7 +84,7 @@ def _points(axes: int, count: int, cells_per_axis: int | None, seed: int) -> Flo
         cells = np.stack(np.unravel_index(np.arange(cells_per_axis**axes), (cells_per_axis,) * axes), axis=1)
         each = np.tile(cells, (max(1, count // len(cells)), 1))
         return np.asarray((each + np.random.default_rng(seed).random(each.shape)) / cells_per_axis)
-    from scipy.stats import qmc  # takes longer to load than everything else
+    from scipy.stats import qmc  # takes longer to load than everything else  # noqa: PLC0415
 
     return np.asarray(qmc.Sobol(axes, seed=seed).random_base2(int(np.log2(count))))
 

@@ -12,15 +12,15 @@ from functools import cached_property
 
 import numpy as np
 
-from provenformer.base.arrays import FloatArray, require_sequences
+from provenformer.base.arrays import FloatArray, HoldsArrays, require_sequences
 from provenformer.functions.grid import ContextKind, Grid, IntArray
 from provenformer.functions.targets import Target
 
 BATCH = 1 << 16  # contexts evaluated at once: bounds the memory, not the result
 
 
-@dataclass(frozen=True)
-class PiecewiseConstant:
+@dataclass(frozen=True, eq=False, repr=False)
+class PiecewiseConstant(HoldsArrays):
     """f_bar on a grid: contexts (count, n) of token ids and the values A_L, (count, n, d)."""
 
     target: Target
@@ -63,14 +63,6 @@ class PiecewiseConstant:
         np.put_along_axis(out, order[..., None], picked, axis=1)
         out[~inside] = 0.0
         return np.swapaxes(out, 1, 2).reshape(x.shape)
-
-    def at(self, contexts: IntArray) -> FloatArray:
-        """A_L for contexts (count, n) of token ids, sorted but for sequences: (count, n, d); 0 for one without a value."""
-        if not len(self.contexts):
-            return np.zeros((*contexts.shape, self.grid.token_dim))
-        rank = np.minimum(np.searchsorted(self._keys, self._key(contexts)), len(self.contexts) - 1)
-        own = (self.contexts[rank] == contexts).all(axis=1)
-        return np.where(own[:, None, None], self.values[rank], 0.0)
 
     def cells(self, x: FloatArray) -> IntArray:
         """The cell of every coordinate, decided exactly; -1 below the support, N above it."""

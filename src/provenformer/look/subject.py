@@ -52,6 +52,10 @@ class Subject:
         manifest, spec = saved.manifest, saved.manifest["target"]
         if spec["source"] == "data":
             return cls._of_data(saved.network, saved.certificate, saved.data["inputs"], saved.data["outputs"])
+        if saved.grid is None:
+            raise ProvenformerError(
+                "a report is about a network on a grid, and a circuit has none; use verify and run, or states(x) of its network."
+            )
         target, missing = saved.target, saved.why_no_target
         grid = Grid(manifest["token_dim"], manifest["seq_len"], manifest["cells_per_axis"])
         construction = registry.get(manifest["construction"]).name

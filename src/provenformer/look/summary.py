@@ -9,6 +9,7 @@ from rich.table import Table
 from provenformer.certificates.certificate import Certificate
 from provenformer.certificates.claim import Claim
 from provenformer.constructions.plan import Plan
+from provenformer.networks.base import FloatNetwork
 from provenformer.networks.modified import Step
 
 
@@ -39,6 +40,21 @@ def plan_table(plan: Plan) -> Table:
     table.add_row("cubes lost (output 0)", f"{float(plan.lost_share):.2%}")
     table.add_row("residual network (Lin & Jegelka): layers", count(plan.residual_layers))
     table.add_row("residual network: parameters", count(plan.residual_parameters))
+    return table
+
+
+def network_table(network: FloatNetwork) -> Table:
+    """The sizes of a network that is there already."""
+    heads, _, hidden_dim = network.shape
+    table = Table(
+        "quantity", "value", title=f"d={network.token_dim}, n={network.seq_len}", title_justify="left", box=None
+    )
+    table.add_row("blocks", count(network.blocks))
+    table.add_row("heads of a block", f"at most {heads}")
+    table.add_row(
+        "hidden units", f"{count(sum(network.hidden_units.values()))}, at most {count(hidden_dim)} in a block"
+    )
+    table.add_row("parameters", count(network.parameters))
     return table
 
 

@@ -129,11 +129,11 @@ class FloatNetwork(ABC):
     def to_torch(self) -> nn.Module:
         """A torch module of genuine blocks, float64. Needs the extra `torch`, else raises MissingExtra."""
         with extra("torch", "to_torch()"):
-            from provenformer.networks.export.torch_module import torch_module
+            from provenformer.networks.export.torch_module import torch_module  # noqa: PLC0415
         return torch_module(self)
 
     def to_onnx(self, path: str | Path) -> None:
         """Write an ONNX model, float64. Needs the extra `onnx`, else raises MissingExtra."""
         with extra("onnx", "to_onnx()"):
-            from provenformer.networks.export.onnx_model import save_onnx
+            from provenformer.networks.export.onnx_model import save_onnx  # noqa: PLC0415
         save_onnx(self, path)

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from provenformer.base.arrays import FloatArray, require_sequences
@@ -310,7 +309,11 @@ def _matrix(weights: FloatArray, dtype: np.dtype[Any]) -> Any:
     """Dense, or sparse when most weights are 0."""
     cast = weights.astype(dtype)
     sparse = weights.size > 64 and np.count_nonzero(weights) < SPARSE_BELOW * weights.size
-    return sp.csr_array(cast) if sparse else cast
+    if not sparse:
+        return cast
+    from scipy.sparse import csr_array  # noqa: PLC0415  (takes longer to load than everything else)
+
+    return csr_array(cast)
 
 
 def _apply(matrix: Any, state: Array) -> Array:

@@ -118,7 +118,7 @@ class Network(LayerStack, FloatNetwork):
         batch = x.reshape(-1, *x.shape[-2:])
         if self.layers * batch.size < SMALL_JOB:
             return evaluate(self, batch).reshape(x.shape)
-        from provenformer.networks import engine  # loading the compiler takes longer than a small job
+        from provenformer.networks import engine  # loading the compiler takes longer than a small job  # noqa: PLC0415
 
         return engine.evaluate(self, batch).reshape(x.shape)
 

@@ -44,9 +44,9 @@ def report(
     `sequence` (d, n) is the one to follow through the network. Everything is drawn before anything is written.
     """
     with extra("report", "a report"):
-        from provenformer.report.page import page
-        from provenformer.report.pictures import pictures
-        from provenformer.report.render import figure_file
+        from provenformer.report.page import page  # noqa: PLC0415
+        from provenformer.report.pictures import pictures  # noqa: PLC0415
+        from provenformer.report.render import figure_file  # noqa: PLC0415
     found = find(Subject.load(folder), sequence)
     drawn = pictures(found)
     files = {Path(output): page(found, drawn, str(folder)).encode()}

@@ -31,6 +31,8 @@ from provenformer.symbols.jets import formula_range, slope_bound
 from provenformer.symbols.linear import add, constant, gamma, mix, of_atom, scale, size
 from provenformer.symbols.ranges import enclosure, hull
 
+MASKED = 64.0
+
 
 def apply(graph: Graph, outer: Formula, x: Lin) -> Lin:
     """outer(x_j) at every token."""
@@ -184,8 +186,34 @@ def attend(graph: Graph, queries: Sequence[Lin], keys: Sequence[Lin], bias: Floa
             "softmax over a slice of the tokens is not available; attend to all of them, with a mask added."
         )
     low, high = hull(graph, values)
+    bias, lost = _finite(graph, queries, keys, bias)
     uniform = all(_is_uniform(graph, q) for q in queries) and (bias is None or len(bias) == 1)
-    return _made(graph, Attend(tuple(queries), tuple(keys), bias, values), uniform, low, high, None)
+    found = _made(graph, Attend(tuple(queries), tuple(keys), bias, values), uniform, low, high, None)
+    return Lin(found.rows, found.terms, found.constant, lost * (high - low))
+
+
+def _finite(
+    graph: Graph, queries: Sequence[Lin], keys: Sequence[Lin], bias: FloatArray | None
+) -> tuple[FloatArray | None, float]:
+    """Rows start from 0 and end where a score cannot matter: masks of -1e9 or -inf become moderate. The share that moves.
+
+    With |sum of products| <= S an entry MASKED + 2 S + 2 log n below the best of its row weighs at most e^-MASKED / n^2,
+    before and after.
+    """
+    if bias is None:
+        return None, 0.0
+    best = bias.max(axis=1, keepdims=True)
+    if not np.isfinite(best).all():
+        raise Untraceable("a mask leaves a token nothing to attend to; allow at least one token in every row.")
+    largest = sum(
+        max(map(abs, hull(graph, q))) * max(map(abs, hull(graph, k))) for q, k in zip(queries, keys, strict=True)
+    )
+    n = graph.seq_len
+    moderate = np.maximum(bias - best, -np.ceil(2 * largest + MASKED + 2 * np.log(n)))
+    if np.array_equal(moderate, bias):
+        return bias, 0.0
+    rounded = 0.0 if (best == 0).all() else gamma(2) * float((np.abs(best) + np.abs(moderate)).max())
+    return moderate, 2 * float(np.exp(-MASKED)) / n + float(np.tanh(rounded))
 
 
 def _compared(graph: Graph, x: Lin, partner: NDArray[np.int64], sign: FloatArray) -> Lin:

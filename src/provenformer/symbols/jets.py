@@ -20,7 +20,6 @@ from provenformer.symbols.formula import Formula
 np: Any = numpy  # numpy dispatches its functions to intervals; its type stubs know only arrays
 TINY = 1e-150  # roots below it count as 0: their reciprocals' cubes would overflow
 RANGE_CELLS = 400
-LN2 = Interval(np.nextafter(np.log(2.0), 0.0), np.nextafter(np.log(2.0), 1.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,24 +170,6 @@ def _log1p(a: Jet) -> Jet:
     return _chain(a, np.log1p(a.value), inverse, -np.square(inverse))
 
 
-def _log2(a: Jet) -> Jet:
-    if (a.value.lo <= 0).any():
-        _refuse_domain("np.log2", a.value)
-    inverse = 1.0 / a.value
-    return _chain(a, np.log2(a.value), inverse / LN2, -(np.square(inverse) / LN2))
-
-
-def _exp2(a: Jet) -> Jet:
-    value = np.exp2(a.value)
-    return _chain(a, value, LN2 * value, np.square(LN2) * value)
-
-
-def _expit(a: Jet) -> Jet:
-    value = a.value.elementwise("expit", a.value)
-    slope = _clipped(value * (1.0 - value), 0.0, 0.25)
-    return _chain(a, value, slope, slope * (1.0 - 2.0 * value))
-
-
 def _clipped(x: Interval, low: float, high: float) -> Interval:
     return Interval(np.clip(x.lo, low, high), np.clip(x.hi, low, high))
 
@@ -214,8 +195,5 @@ RULES: dict[str, Callable[..., Jet]] = {
     "sinh": _same(lambda v: (np.sinh(v), np.cosh(v), np.sinh(v))),
     "cosh": _same(lambda v: (np.cosh(v), np.sinh(v), np.cosh(v))),
     "expm1": _same(lambda v: (np.expm1(v), np.exp(v), np.exp(v))),
-    "exp2": _exp2,
     "log1p": _log1p,
-    "log2": _log2,
-    "expit": _expit,
 }

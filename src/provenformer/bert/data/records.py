@@ -140,7 +140,7 @@ def _commit(name: str, revision: str | None) -> str:
 
 def _datasets(name: str) -> Any:
     with extra("hub", name):
-        import datasets
+        import datasets  # noqa: PLC0415
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # it logs what it then raises
     return datasets
 

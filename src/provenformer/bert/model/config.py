@@ -30,8 +30,7 @@ class MixerBertConfig(BertConfig):
     mixer_options        e.g. {"sepconv": {"filter_length": 31}}; what is not given follows from the model's sizes
     norm_position        "post" (BERT, the paper) or "pre" (LayerNorm before each sublayer and one at the end)
     position_init        "normal" (BERT) or "sinusoidal": learnt positions that start as sines of `position_amplitude`
-    attention_init       "normal" (BERT) or "tied": key weights start as the query weights, both `attention_gain` times
-                         as large as `initializer_range` says, so that a token first attends to what is like it
+    attention_init       "normal" (BERT) or "tied": key weights start as the query weights, `attention_gain` times the usual size
     predict_masked_only  with labels, only the masked positions meet the vocabulary: logits are (masked, vocabulary)
     """
 

@@ -69,12 +69,12 @@ def draw_curves(settings: StudySettings, results: Path, path: Path, only: list[s
 
 def _figure(width: float, height: float) -> Any:
     with extra("report", "a figure"):
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure  # noqa: PLC0415
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def _save(figure: Any, path: Path, settings: StudySettings) -> None:
-    import matplotlib as mpl
+    import matplotlib as mpl  # noqa: PLC0415
 
     # The same results give the same file.
     with mpl.rc_context({"svg.hashsalt": settings.title}), atomic_path(path) as temporary:

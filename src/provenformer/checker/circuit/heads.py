@@ -161,7 +161,7 @@ class Values:
         return high - low + 2 * self.reading.error.plain
 
 
-def write_mixture(heads: list[Scores], channel: int, claim: Combination) -> Channel:
+def write_mixture(where: str, heads: list[Scores], channel: int, claim: Combination) -> Channel:
     """Heads that look at positions alone: what they add is linear, and is compared with the claim coefficient by coefficient."""
     state = heads[0].state
     ranges, before = state.ranges, state.channels[channel]
@@ -173,6 +173,8 @@ def write_mixture(heads: list[Scores], channel: int, claim: Combination) -> Chan
         extra = extra + variation * values.spread(state) + values.computing
         alone = len(heads) == 1 and before.holds.is_constant
         error = values.reading.error.plus(error.plain) if alone else error.plus(values.reading.error.plain)
+    if not claim.parts.keys() <= total.parts.keys():
+        raise Rejected(f"{where}: the heads read nothing of the value that is claimed; it is not there yet")
     extra = extra * (1 + error.rho.max(axis=0))  # what is relative is so to the exact mixture
     gap = largest(difference(total.without_constant(), claim, ranges), ranges)
     size = largest(total, ranges) + error.plain + state.size[channel]

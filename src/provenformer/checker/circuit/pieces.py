@@ -19,7 +19,8 @@ from provenformer.checker.circuit.jets import jet_of
 Long = np.longdouble
 LongArray = NDArray[np.longdouble]
 EPS = float(np.finfo(Long).eps)
-CELLS = 512  # phi'' is enclosed on at least this many cells of the range
+PIECES = 128  # a table is compared with its formula on at least this many pieces,
+CELLS = 512  # and phi'' enclosed on at least this many cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,17 +102,31 @@ def compare(pieces: Pieces, phi: Callable[[Any], Any], low: float, high: float) 
     cone of its slopes from both ends); and at most the oscillation of phi.
     """
     keep = (pieces.points >= low) & (pieces.points <= high)
-    points, values = pieces.points[keep], pieces.values[keep]
+    points, values = _refined(pieces.points[keep], pieces.values[keep])
     nearest = points.astype(np.float64)
     at = jet_of(phi, np.where(nearest <= points, nearest, np.nextafter(nearest, -np.inf)),
                 np.where(nearest >= points, nearest, np.nextafter(nearest, np.inf))).value  # fmt: skip
-    below = np.nextafter((values - at.hi).astype(np.float64), -np.inf) - pieces.radius
-    above = np.nextafter((values - at.lo).astype(np.float64), np.inf) + pieces.radius
-    start, end = np.nextafter(nearest[:-1], -np.inf), np.nextafter(nearest[1:], np.inf)
+    radius = pieces.radius + 4 * EPS * float(np.abs(values).max())
+    below = np.nextafter((values - at.hi).astype(np.float64), -np.inf) - radius
+    above = np.nextafter((values - at.lo).astype(np.float64), np.inf) + radius
+    start, end = (
+        np.maximum(np.nextafter(nearest[:-1], -np.inf), low),
+        np.minimum(np.nextafter(nearest[1:], np.inf), high),
+    )
     curved, rough, least = _bend(phi, start, end)
     above_all = np.fmin(_peak(above[:-1], above[1:], curved[1]), np.maximum(above[:-1], above[1:]) + rough)
     below_all = -np.fmin(_peak(-below[:-1], -below[1:], curved[0]), np.maximum(-below[:-1], -below[1:]) + rough)
     return Deviation(start, end, below_all, above_all, least)
+
+
+def _refined(points: LongArray, values: LongArray) -> tuple[LongArray, LongArray]:
+    """Long pieces cut in equal parts: the function stays the same, and bounds of phi'' on short pieces are sharp."""
+    parts = -(-PIECES // (len(points) - 1))
+    share = (np.arange(parts, dtype=Long) / parts)[:, None]
+    cut = [(v[:-1] + share * np.diff(v)).T.ravel() for v in (points, values)]
+    finer, heights = (np.append(inside, v[-1]) for inside, v in zip(cut, (points, values), strict=True))
+    rising = np.concatenate([np.diff(finer) > 0, [True]])
+    return finer[rising], heights[rising]
 
 
 def _peak(one: FloatArray, other: FloatArray, bend: FloatArray) -> FloatArray:

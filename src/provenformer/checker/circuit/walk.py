@@ -138,7 +138,7 @@ def _after_heads(
         if all(one.positional for one in writing) and (
             claim.rows is not None or not isinstance(operation, Attend | Largest)
         ):
-            new[c] = write_mixture(writing, c, combination)
+            new[c] = write_mixture(where, writing, c, combination)
             continue
         if claim.rows is not None or len(writing) != 1 or not isinstance(operation, Attend | Largest):
             raise Rejected(

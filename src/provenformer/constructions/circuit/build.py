@@ -33,6 +33,7 @@ from provenformer.symbols.jets import slope_bound
 
 HEAD_SHARE = 1e-3  # of the tolerance: what all maxima together may use; sharpness costs nothing
 UNDERFLOW = {"float64": 2.0**-900, "float32": 2.0**-80}  # what numbers below the smallest normal one may add (Lemma 0)
+MODERATE = 2.0**40  # weights up to which UNDERFLOW holds in float32
 SPARE = 1e-3  # a product's range is planned this much wider, so that the errors of float32 fit too
 ROUNDS = 12
 
@@ -56,8 +57,11 @@ def build(lowered: Lowered, tolerance: float, max_units: int) -> Built:
         gadget.emit(sheet)
     heads, exact = (bound(lowered, gadgets, Errors(0.0, tables=t)) for t in (False, True))
     bounds = {name: executed_bound(lowered, gadgets, name) for name in UNITS}
+    network = sheet.network([g.part for g in gadgets])
+    if max((float(np.abs(v).max(initial=0.0)) for v in network.tensors().values()), default=0.0) > MODERATE:
+        bounds["float32"] = np.inf
     terms = {"tables": exact - heads, "attention": heads, "rounding": bounds["float64"] - exact}
-    return Built(sheet.network([g.part for g in gadgets]), bounds, terms)
+    return Built(network, bounds, terms)
 
 
 def bound(lowered: Lowered, gadgets: list[Gadget], errors: Errors) -> float:

@@ -8,10 +8,8 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import lambertw
 
 from provenformer.base.arrays import FloatArray
-from provenformer.base.errors import Untraceable
 from provenformer.constructions.circuit.errors import Errors
 from provenformer.constructions.circuit.gadgets import Gadget, Shares, shares_of, source_of, together
 from provenformer.constructions.circuit.parts import Local, Part
@@ -126,10 +124,11 @@ class RowsHead(Gadget):
 
     @cached_property
     def _distance(self) -> float:
-        """Half of the distance in total variation, doubled: sum over keys |softmax(scores) - rows|, the worst row."""
+        """sum over keys |softmax(scores) - rows|, in the worst row."""
         weights = np.exp(self._scores - self._scores.max(axis=1, keepdims=True))
         weights /= weights.sum(axis=1, keepdims=True)
-        return float(np.abs(weights - rows_of(self.part)).sum(axis=1).max()) + 2.0**-53 * (weights.shape[1] + 256)
+        distance = float(np.abs(weights - rows_of(self.part)).sum(axis=1).max())
+        return distance + 2.0**-53 * int(weights.shape[1] + 256)
 
     def error(self, errors: Errors) -> float:
         source = source_of(self.part)
@@ -157,7 +156,7 @@ class MaxHead(Gadget):
     @property
     def own(self) -> float:
         """W((n - 1)/e) / sharpness."""
-        return float(lambert(self.length) / self.sharpness)
+        return lambert(self.length) / self.sharpness
 
     def error(self, errors: Errors) -> float:
         size = errors.size(self.of)
@@ -176,6 +175,8 @@ class MaxHead(Gadget):
 
 def lambert(length: int) -> float:
     """W((n - 1)/e): softmax of n values at temperature t stays at most t times this below their maximum."""
+    from scipy.special import lambertw  # noqa: PLC0415  (takes longer to load than everything else)
+
     return float(lambertw((length - 1) / np.e).real * (1 + 1e-12))
 
 
@@ -191,34 +192,18 @@ class SoftmaxHead(Gadget):
     length: int
     score_key: object
 
-    @cached_property
-    def _scores_at_most(self) -> float:
-        return sum(q.largest * k.largest for q, k in zip(self.queries, self.keys, strict=True))
-
-    @cached_property
-    def _bias(self) -> FloatArray | None:
-        """Rows start from 0, and stop where a score cannot matter any more: masks of -1e9 or -inf become finite."""
-        if self.bias is None:
-            return None
-        best = self.bias.max(axis=1, keepdims=True)
-        if not np.isfinite(best).all():
-            raise Untraceable("a mask leaves a token nothing to attend to; allow at least one token in every row.")
-        return np.asarray(np.maximum(self.bias - best, -2 * self._scores_at_most - MARGIN - 2 * np.log(self.length)))
-
     def error(self, errors: Errors) -> float:
         moved, count = 0.0, len(self.queries)
         for q, k in zip(self.queries, self.keys, strict=True):
             eq, ek, sq, sk = errors.of(q), errors.of(k), errors.size(q), errors.size(k)
             moved += q.largest * ek + k.largest * eq + eq * ek
             moved += (errors.reading(q) + errors.reading(k) + errors.gamma(count + 8)) * sq * sk
-        tail = 0.0
-        if self._bias is not None:
-            moved += errors.gamma(count + 8) * float(np.abs(self._bias).max())
-            tail = 2 * float(np.exp(-MARGIN)) / self.length
+        if self.bias is not None:
+            moved += errors.gamma(count + 8) * float(np.abs(self.bias).max())
         error, size = errors.of(self.values), errors.size(self.values)
         spread = self.values.high - self.values.low + 2 * error
         rounding = (errors.gamma(2 * self.length + 32) + errors.reading(self.values)) * size
-        return error + (float(np.tanh(moved / 2)) + tail) * spread + rounding
+        return error + float(np.tanh(moved / 2)) * spread + rounding
 
     def shares(self, errors: Errors) -> Shares:  # noqa: ARG002
         half = (self.values.high - self.values.low) / 2
@@ -229,8 +214,8 @@ class SoftmaxHead(Gadget):
     def emit(self, sheet: Sheet) -> None:
         queries = [sheet.row(q) for q in self.queries]
         keys = [Row(sheet.row(k).weights) for k in self.keys]  # its constant is the same for all keys: it cancels
-        if self._bias is not None:
-            more_queries, more_keys = positional_scores(sheet, self._bias)
+        if self.bias is not None:
+            more_queries, more_keys = positional_scores(sheet, self.bias)
             queries, keys = queries + more_queries, keys + more_keys
         head = sheet.head(self.part, ("softmax", self.score_key), queries, keys)
         head.values.append((_without_bias(sheet, sheet.row(self.values)), sheet.channel_of(self.part), 1.0))

@@ -18,6 +18,7 @@ from provenformer.symbols.jets import cells, jet
 DENSITY_CELLS = 1200
 ROUNDS = 60
 PATIENCE = 6
+PARTS = 4  # cells on a piece, for tight enclosures of the second derivative
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,10 +112,10 @@ def fit(formula: Formula, low: float, high: float, error: float, density: Densit
 def _try(formula: Formula, knots: FloatArray, error: float) -> tuple[Table, FloatArray, FloatArray]:
     """A table on given knots: values moved to the middle of the error band where the formula bends one way."""
     values = np.broadcast_to(np.asarray(formula(knots), dtype=np.float64), knots.shape)
-    bend, h = jet(formula, knots[:-1], knots[1:]).second, np.diff(knots)
-    one_way = (bend.lo >= 0).astype(float) - (bend.hi <= 0)
+    ((bend_low, bend_high), _), h = _on_pieces(formula, knots), np.diff(knots)
+    one_way = (bend_low >= 0).astype(float) - (bend_high <= 0)
     with np.errstate(invalid="ignore", over="ignore"):
-        lift = h**2 / 16 * np.where(one_way > 0, bend.hi, np.where(one_way < 0, -bend.lo, 0.0))
+        lift = h**2 / 16 * np.where(one_way > 0, bend_high, np.where(one_way < 0, -bend_low, 0.0))
     middle = np.abs(np.asarray(formula((knots[:-1] + knots[1:]) / 2)) - (values[:-1] + values[1:]) / 2) / 2
     shift = -one_way * np.where(np.isfinite(lift), np.minimum(lift, error), middle)
     values = values + np.concatenate([shift[:1], (shift[:-1] + shift[1:]) / 2, shift[-1:]])
@@ -136,17 +137,26 @@ def segment_errors(formula: Formula, units: Units, low: float, high: float) -> t
     exact = jet(formula, ends, ends).value
     over = np.nextafter((values - exact.lo).astype(np.float64) + radius, np.inf)
     under = np.nextafter((values - exact.hi).astype(np.float64) - radius, -np.inf)
-    found, h = jet(formula, ends[:-1], ends[1:]), np.diff(ends)
+    (bend_low, bend_high), swing = _on_pieces(formula, ends)
     with np.errstate(invalid="ignore", over="ignore"):
-        square = h**2 / 8 * (1 + 1e-14)
-        above, below = square * np.maximum(found.second.hi, 0.0), square * np.minimum(found.second.lo, 0.0)
-    swing = (found.value.hi - found.value.lo) * (
-        1 + 1e-14
-    )  # the chord stays within what the formula takes between its ends
+        square = np.diff(ends) ** 2 / 8 * (1 + 1e-14)
+        above, below = square * np.maximum(bend_high, 0.0), square * np.minimum(bend_low, 0.0)
+    swing = swing * (1 + 1e-14)  # the chord stays within what the formula takes on the piece
     above = np.where(np.isfinite(above), np.minimum(above, swing), swing)
     below = np.where(np.isfinite(below), np.maximum(below, -swing), -swing)
     top, bottom = np.maximum(over[:-1], over[1:]) + above, np.minimum(under[:-1], under[1:]) + below
     return ends, np.maximum(top, -bottom)
+
+
+def _on_pieces(formula: Formula, ends: FloatArray) -> tuple[tuple[FloatArray, FloatArray], FloatArray]:
+    """On every piece: bounds of the second derivative, and how far values are apart; from PARTS cells each."""
+    shares = np.linspace(0.0, 1.0, PARTS + 1)[:, None]
+    edges = ends[:-1] * (1 - shares) + ends[1:] * shares  # (PARTS + 1, pieces)
+    edges[0], edges[-1] = ends[:-1], ends[1:]
+    found = jet(formula, edges[:-1].ravel(), np.maximum(edges[1:], edges[:-1]).ravel())
+    shape = (PARTS, len(ends) - 1)
+    low, high = found.second.lo.reshape(shape).min(axis=0), found.second.hi.reshape(shape).max(axis=0)
+    return (low, high), found.value.hi.reshape(shape).max(axis=0) - found.value.lo.reshape(shape).min(axis=0)
 
 
 def _values(units: Units, at: FloatArray) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.longdouble]], FloatArray]:
