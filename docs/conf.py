@@ -46,7 +46,7 @@ nitpick_ignore_regex = [
     ("py:class", r"(collections\.abc|fractions|nn|numpy|pathlib|torch|transformers)\..*"),
     (
         "py:class",
-        r"(.*\.)?(AttentionLayer|Check|Claim|FeedForwardLayer|FloatNetwork|Mixer|PiecewiseConstant|State|Step)",
+        r"(.*\.)?(AttentionLayer|Check|Claim|FeedForwardLayer|FloatNetwork|Mixer|PiecewiseConstant|State|Step|Traced)",
     ),
 ]
 

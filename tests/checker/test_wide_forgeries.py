@@ -14,6 +14,7 @@ from fuzz.forgeries import altered
 
 import provenformer as pf
 from provenformer.base.errors import Rejected
+from provenformer.checker.derive import derive
 from provenformer.checker.wide import wide_table
 from provenformer.networks.wide import WideBlock, WideNetwork
 
@@ -254,3 +255,29 @@ def backwards(network: WideNetwork) -> WideNetwork:
         for b in network.wide_blocks
     ]
     return replace(network, wide_blocks=tuple(blocks))
+
+
+def test_an_output_that_keeps_away_from_0_and_dips_on_ramps() -> None:
+    """Doubling a range bounds it only with 0 in it: f peaks on the ramps, where the network, never below 1/2, falls."""
+
+    def peaks(x: Any) -> Any:
+        def peak(low: float, high: float) -> Any:
+            return np.clip(4000.0 * ((high - low) / 2 - np.abs(x - (low + high) / 2)), 0.0, 1.0)
+
+        return 1.0 + 2.0 * (peak(0.2603, 0.4994) + peak(0.7603, 0.9994))
+
+    steps = [(0.2601, -0.5), (0.4996, 0.5), (0.7601, -0.5), (0.9996, 0.5)]
+    width = 2.0**-14
+    b_1 = np.array([-at - part for at, _ in steps for part in (0.0, width)])
+    W_2 = np.zeros((2, len(b_1)))
+    W_2[1] = [sign * height / width for _, height in steps for sign in (1.0, -1.0)]
+    W_1 = np.zeros((len(b_1), 2))
+    W_1[:, 0] = 1.0
+    none = [np.zeros((2, 1)), *(np.zeros((1, 2)) for _ in range(3)), np.zeros(1)]
+    network = WideNetwork(1, 2, (WideBlock("values", *none, W_1, b_1, W_2, np.array([0.0, 1.0])),))
+    f = pf.Target(peaks, 1, 2, name="peaks")
+    terms = dict.fromkeys(("piecewise", "lost cubes", "ramps", "softmax", "rounding"), 0.0)
+    claim = pf.Certificate(1.0, terms, "rigorous", 64.0, "box", "", 0.48, (0.0,), (1.0,))
+    x = f.sample(20_000)
+    truth = (2 * np.mean(np.abs(network(x) - f(x)) ** 64)) ** (1 / 64)
+    assert derive(network, f, pf.Grid(1, 2, 2), claim).bound >= truth

@@ -11,6 +11,7 @@ from forging import forge
 
 import provenformer as pf
 from provenformer import storage
+from provenformer.certificates.claim import YOURS, claim_about
 
 
 def importable(x: np.ndarray) -> np.ndarray:
@@ -216,7 +217,7 @@ def test_the_whole_space_rests_on_your_word(tmp_path: Path) -> None:
     c.save(tmp_path / "net")
     report = pf.verify(tmp_path / "net", f)
     assert report
-    assert "vanishes outside the box [0, 1] is your word" in str(report.claim)
+    assert "vanishes outside the box [0, 1] is declared, not proved" in str(report.claim)
 
 
 @pytest.mark.parametrize("fn", [lambda x: x + 1.0, lambda x: np.maximum(x * (1 - x), 0.0), lambda x: 1e-6 + 0 * x])
@@ -280,3 +281,13 @@ def test_one_line_representations_and_no_comparison_of_arrays(tmp_path: Path) ->
     assert saved.construction == "sum"
     assert saved.grid == c.grid
     assert pf.load(tmp_path / "data").grid is None
+
+
+def test_the_printed_claim_promises_no_more_than_was_proved() -> None:
+    """The box as it is, not as six digits show it, and a bound that is rounded up."""
+    f = pf.targets.get("centered", 1, 2, support=(0.0, 0.9999996))
+    certificate = replace(pf.compile(f, cells_per_axis=2).certificate, bound=0.0100004)
+    sentence = claim_about(certificate, f, YOURS, None).sentence
+    assert "[0, 0.9999996]" in sentence
+    assert "<= 0.010001 " in sentence
+    assert "<= 0.0001 " in claim_about(replace(certificate, bound=0.0001), f, YOURS, None).sentence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, Context
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from provenformer.certificates.certificate import BASIS, Certificate, Domain
 from provenformer.functions.targets import Target, is_built_in
 
 YOURS = "the function you gave"
+UPWARDS = Context(prec=5, rounding=ROUND_CEILING)
 BUILT_IN = "built in"
 
 
@@ -43,11 +45,11 @@ class Claim:
         """The inequality, and where it holds."""
         sizes = f"{self.seq_len} tokens of {self.token_dim} number{'s' if self.token_dim > 1 else ''}"
         if self.domain == "data":
-            return f"largest error of an entry <= {self.bound:.5g} on the {self.pairs:,} stored pairs only ({sizes})"
+            return f"largest error of an entry <= {_rounded_up(self.bound)} on the {self.pairs:,} stored pairs only ({sizes})"
         place = f"the box {_box(self.support)}" if self.domain == "box" else "the whole space"
         if self.norm_order is None:
-            return f"largest error of an entry <= {self.bound:.5g} over {place} ({sizes})"
-        return f"d_{self.norm_order:g}(f, g) <= {self.bound:.5g} over {place} ({sizes})"
+            return f"largest error of an entry <= {_rounded_up(self.bound)} over {place} ({sizes})"
+        return f"d_{self.norm_order:g}(f, g) <= {_rounded_up(self.bound)} over {place} ({sizes})"
 
     @property
     def about(self) -> str:
@@ -64,7 +66,9 @@ class Claim:
         if self.kind == "lipschitz":
             words += f" The constant is {self.lipschitz:g}."
         if self.domain == "space":
-            words += f" That f vanishes outside the box {_box(self.support)} is your word, tried on samples."
+            words += (
+                f" That f vanishes outside the box {_box(self.support)} is declared, not proved; its border was tried."
+            )
         return words
 
     def to_json(self) -> dict[str, Any]:
@@ -101,10 +105,21 @@ def pairs_digest(inputs: FloatArray, outputs: FloatArray) -> str:
     return digest.hexdigest()
 
 
+def _rounded_up(bound: float) -> str:
+    """Five digits that are not below the bound."""
+    text = f"{bound:.5g}"
+    return text if not float(text) < bound else f"{float(UPWARDS.create_decimal_from_float(bound)):.5g}"
+
+
+def _exact(end: float) -> str:
+    """An end of the box, short where that loses nothing."""
+    return f"{end:g}" if float(f"{end:g}") == end else repr(float(end))
+
+
 def _box(support: tuple[tuple[float, ...], tuple[float, ...]] | None) -> str:
     low, high = support or ((), ())
     ends = list(zip(low, high, strict=True))
     if len(set(ends)) == 1:
-        return f"[{low[0]:g}, {high[0]:g}]"
-    shown = " x ".join(f"[{a:g}, {b:g}]" for a, b in ends[:4])
+        return f"[{_exact(low[0])}, {_exact(high[0])}]"
+    shown = " x ".join(f"[{_exact(a)}, {_exact(b)}]" for a, b in ends[:4])
     return shown if len(ends) <= 4 else f"{shown} x ... ({len(ends)} rows)"

@@ -98,7 +98,8 @@ def _combine(
     axes = grid.token_dim * grid.seq_len
     low = np.min([np.minimum(part.low, 0.0) for part in parts], axis=0)
     high = np.max([np.maximum(part.high, 0.0) for part in parts], axis=0)
-    worst = np.maximum(high - 2 * found.low, 2 * found.high - low)
+    # An output that keeps away from 0 is no better: doubling a range needs 0 in it.
+    worst = np.maximum(high - 2 * np.minimum(found.low, 0.0), 2 * np.maximum(found.high, 0.0) - low)
     measure = axes * found.ramp_share
     if domain == "space":
         if not target.vanishes_outside:

@@ -77,4 +77,4 @@ def test_without_torch_one_line_names_the_extra() -> None:
     result = run(code)
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1
-    assert "needs torch, which is not installed; install the extra: pip install 'provenformer[bert]'" in result.stderr
+    assert "needs torch, which is not installed; pip install 'provenformer[bert]'" in result.stderr
