@@ -13,6 +13,7 @@ from provenformer.networks.circuit import CircuitNetwork
 from provenformer.symbols.trace import trace
 
 TERMS = {"tables", "attention", "rounding"}
+SMALLEST = float(np.finfo(np.float64).tiny)  # what is smaller may have become 0
 ROOM = 1e-9  # relative: sums of the same numbers in another order
 
 
@@ -31,7 +32,7 @@ def in_norm(uniform: float, target: Target, norm_order: float | None) -> float:
     """d_p <= sup (d n vol)^(1/p); the largest entry for None and infinity."""
     if norm_order is None or norm_order == np.inf:
         return uniform
-    return float(np.nextafter(uniform * entries_factor(target, norm_order), np.inf)) if uniform else 0.0
+    return max(uniform * entries_factor(target, norm_order), SMALLEST) if uniform else 0.0
 
 
 def false_statement(claim: Certificate, found: CircuitBound, target: Target) -> str | None:
