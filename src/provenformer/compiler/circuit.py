@@ -16,9 +16,10 @@ import numpy as np
 from provenformer.base.errors import ProvenformerError, Rejected
 from provenformer.bounds.integrals import NORM_LIMIT
 from provenformer.certificates.certificate import Certificate
-from provenformer.checker.circuit.walk import circuit_bound
+from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.constructions.circuit.build import Built, build
 from provenformer.constructions.circuit.parts import lower
+from provenformer.functions.distance import entries_factor
 from provenformer.functions.targets import Target
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.storage import save, target_spec
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 CIRCUIT = "circuit"
 ATTEMPTS = 4
+SMALLEST_FACTOR = 1e-150  # of (d n vol)^(1/p); 1 over it is the largest
 BASIS = "f was traced to a graph, which was compared with f on samples; the bound is a theorem about the saved weights."
 
 
@@ -75,14 +77,14 @@ def compile_circuit(
     traced = trace(target)
     lowered = lower(traced.graph, traced.outputs)
     whole = entries_factor(target, p)
-    if not np.isfinite(whole) or whole <= 0:
+    if not SMALLEST_FACTOR < whole < 1 / SMALLEST_FACTOR:
         raise ProvenformerError(f"(d n vol)^(1/p) is {whole:g} at this support; use norm_order=np.inf.")
     sup = goal = tolerance / whole
     for _ in range(ATTEMPTS):
         progress(f"building within {goal:.3g}")
         built = build(lowered, goal, max_units)
         checked = _checked(target, traced, built)
-        bounds = {name: max(value, checked[name]) for name, value in built.bounds.items()}
+        bounds = {name: max(value, getattr(checked, name)) for name, value in built.bounds.items()}
         if bounds["float64"] <= sup:
             break
         goal *= 0.98 * sup / bounds["float64"]
@@ -91,7 +93,9 @@ def compile_circuit(
             f"the checker finds {bounds['float64'] * whole:.3g} for a circuit built for {tolerance:g}; use a larger tolerance."
         )
     require_agreement(target, built.network, bounds["float64"])
-    return CompiledCircuit(target, norm_order, traced, built.network, _certificate(target, p, built, bounds, whole))
+    return CompiledCircuit(
+        target, norm_order, traced, built.network, _certificate(target, p, built, checked, bounds, whole)
+    )
 
 
 def require_agreement(target: Target, network: CircuitNetwork, bound: float) -> None:
@@ -108,29 +112,26 @@ def require_agreement(target: Target, network: CircuitNetwork, bound: float) -> 
         )
 
 
-def entries_factor(target: Target, norm_order: float | None) -> float:
-    """d_p <= sup |f - g| times this: (d n vol)^(1/p), 1 for the sup norm."""
-    if norm_order is None:
-        return 1.0
-    logs = target.seq_len * float(np.sum(np.log(target.high - target.low))) + np.log(target.token_dim * target.seq_len)
-    return float(np.exp(logs / norm_order)) * (1 + 1e-9)
-
-
-def _checked(target: Target, traced: Traced, built: Built) -> dict[str, float]:
+def _checked(target: Target, traced: Traced, built: Built) -> CircuitBound:
     try:
-        found = circuit_bound(built.network, traced.graph, traced.outputs, target.low, target.high)
+        return circuit_bound(built.network, traced.graph, traced.outputs, target.low, target.high)
     except Rejected as verdict:
         raise ProvenformerError(
             f"the checker does not accept this circuit ({verdict}); use construction='sum'."
         ) from verdict
-    return {"float64": found.float64, "float32": found.float32}
 
 
-def _certificate(target: Target, p: float | None, built: Built, bounds: dict[str, float], whole: float) -> Certificate:
-    """Terms add up to the bound; what the checker cannot see as well as the builder counts as rounding."""
+def _certificate(
+    target: Target, p: float | None, built: Built, checked: CircuitBound, bounds: dict[str, float], whole: float
+) -> Certificate:
+    """Terms add up to the bound; none is below what the checker finds for it. The builder's, moved as little as that needs."""
     bound, d = bounds["float64"], target.token_dim
-    terms = {name: value * whole for name, value in built.terms.items() if name != "rounding"}
-    terms["rounding"] = max(0.0, bound * whole - sum(terms.values()))
+    tables, attention = built.terms["tables"], built.terms["attention"]
+    most = bound - (checked.float64 - checked.exact)
+    exact = max(checked.exact, min(tables + attention, most))
+    attention = min(attention, exact)
+    parts = {"tables": exact - attention, "attention": attention, "rounding": max(0.0, bound - exact)}
+    terms = {name: value * whole for name, value in parts.items()}
     details = {
         "sup": bound,
         "bounds": {name: value * whole for name, value in bounds.items() if np.isfinite(value)},

@@ -78,6 +78,18 @@ def distance(
     return Distance(value, error, per_repeat * REPEATS)
 
 
+def entries_factor(target: Target, norm_order: float | None) -> float:
+    """d_p <= sup |f - g| times this: (d n vol)^(1/p) rounded up, 1 for the sup norm. In logarithms: volumes underflow."""
+    if norm_order is None or norm_order == np.inf:
+        return 1.0
+    axes = target.token_dim * target.seq_len
+    each = np.log(target.high - target.low)
+    logs = target.seq_len * float(each.sum()) + np.log(axes)
+    off = 2.0**-50 * (axes + (target.token_dim + 4) * (target.seq_len * float(np.abs(each).sum()) + np.log(axes)))
+    with np.errstate(over="ignore", under="ignore"):
+        return max(float(np.exp((logs + off) / norm_order)) * (1 + 1e-9), float(np.finfo(np.float64).tiny))
+
+
 def _points(axes: int, count: int, cells_per_axis: int | None, seed: int) -> FloatArray:
     if cells_per_axis is not None and cells_per_axis**axes <= count:
         # Cubature by strata: every cell equally often, uniformly within.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import hand_circuits as hand
 import numpy as np
@@ -11,10 +12,13 @@ import pytest
 from circuit_mutations import with_array, with_block
 from hand_circuits import Case, Draft, lin, mean_row, new_graph, probes
 
+import provenformer as pf
 from provenformer.base.errors import Rejected
+from provenformer.checker.circuit.derive import in_norm
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.networks.circuit import CircuitNetwork, Claim
-from provenformer.symbols.graph import Attend
+from provenformer.symbols.graph import Attend, Compare
+from provenformer.symbols.trace import samples, trace
 
 
 def bound(case: Case, network: CircuitNetwork | None = None) -> CircuitBound:
@@ -246,3 +250,216 @@ def test_reasons_name_block_channel_and_rule() -> None:
     two = with_array(two, (0, 0, "b_Q"), np.array([0.0]))
     with pytest.raises(Rejected, match=r"block 0, channel 1 .*scores depend on the input"):
         bound(case, two)
+
+
+# --- circuits whose bound once was below their error ----------------------------------------------------------------------
+
+
+def with_two_rows(network: CircuitNetwork) -> CircuitNetwork:
+    """Both rows of the output are the one that was drafted."""
+    return replace(network, W_out=np.vstack([network.W_out] * 2), b_out=np.repeat(network.b_out, 2))
+
+
+def traced(fn: Callable[[Any], Any], n: int, low: tuple[float, ...], high: tuple[float, ...]) -> pf.Target:
+    return pf.Target(fn, len(low), n, False, name="attacked", support=(low, high))
+
+
+def require_true_bound(target: pf.Target, network: CircuitNetwork, least: float) -> CircuitBound:
+    """The network is wrong by at least `least`, and the bound says so, in float64 and in float32."""
+    graph = trace(target)
+    found = circuit_bound(network, graph.graph, graph.outputs, target.low, target.high)
+    x = samples(target, 200)
+    wanted = target(x)
+    with np.errstate(all="ignore"):
+        off = {str(t): float(np.abs(network.run(x, t) - wanted).max()) for t in (np.dtype("f8"), np.dtype("f4"))}
+    assert max(off.values()) >= least
+    assert off["float64"] <= found.float64
+    assert off["float32"] <= found.float32
+    return found
+
+
+def test_queries_of_equal_size_and_opposite_sign_are_different_queries() -> None:
+    """Scores 0 at token 0 and 2u at tokens 1 and 2: uniform there, a hard pick here; |q| is 1 everywhere."""
+    n = 3
+    draft = Draft(n)
+    one, turning = draft.channel(1.0), draft.channel(np.array([1.0, -1.0, -1.0]))
+    up, down, out = draft.channel(np.array([40.0, 0, 0])), draft.channel(np.array([-40.0, 0, 0])), draft.channel()
+    draft.block()
+    draft.head([({one: 1.0}, 0.0), ({turning: 1.0}, 0.0)], [{up: 1.0}, {down: 1.0}], [({0: 1.0}, out, 1.0)])
+    draft.claim(out, 1, 0, mean_row(n))
+    target = pf.targets.get("centered", 1, n)
+    require_true_bound(target, draft.network({0: 1.0, out: -1.0}), 0.6)
+
+
+def test_units_that_carry_are_compared_where_the_overwritten_channel_is() -> None:
+    """The channel holds E - x/2, claimed -x/2; the unit that carries x - own is off for small x."""
+
+    def fn(x: Any) -> Any:
+        top = np.maximum(x[..., 0:1, :], x[..., 1:2, :])
+        return np.concatenate([top, top], axis=-2)
+
+    n = 2
+    target = traced(fn, n, (0.0, 0.0), (1.0, 1.0))
+    graph = trace(target).graph
+    number, operation = next((a.number, a.operation) for a in graph.atoms if isinstance(a.operation, Compare))
+    first, second = (next(iter(one.terms)) for one in (operation.first, operation.second))
+    draft = Draft(n, d=2)
+    out = draft.channel()
+    draft.block()
+    draft.unit({first: 1.0}, 0.0, {out: -0.5})
+    draft.bias(out, 0.5)
+    draft.claim(out, 2, first, -0.5 * np.eye(n))
+    draft.block()
+    draft.unit({first: 1.0, out: -1.0}, 0.0, {out: 1.0})
+    draft.unit({second: 1.0, first: -1.0}, 0.0, {out: 1.0})
+    draft.claim(out, 4, number)
+    require_true_bound(target, with_two_rows(draft.network({out: 1.0})), 0.4)
+
+
+def exponentials(x: Any, second: Callable[[Any], Any], sign: float) -> Any:
+    y = np.log(np.exp(x[..., 0:1, :]) + sign * second(x[..., 1:2, :]))
+    return np.concatenate([y, y], axis=-2)
+
+
+def logarithm_of_two(
+    target: pf.Target, second: Callable[[Any], Any], sign: float, off: float, between: str
+) -> CircuitNetwork:
+    """log(exp(u) + sign second(v)), both tables wrong by `off` in the direction that hurts; in between their channels move."""
+    n, (u, v) = 2, zip(target.low, target.high, strict=True)
+    draft = Draft(n, d=2)
+    one, two, out = draft.channel(), draft.channel(), draft.channel()
+    draft.block()
+    at = np.linspace(*u, 60)
+    draft.table({0: 1.0}, at, np.exp(at) - off, one)
+    draft.claim(one, 2, 2)
+    at = np.geomspace(*v, 400)
+    draft.table({1: 1.0}, at, second(at) - sign * off, two)
+    draft.claim(two, 2, 3)
+    layers = 2
+    if between == "bias":
+        draft.block()
+        for channel, atom, shift in ((one, 2, -6.1), (two, 3, 6.1)):
+            draft.bias(channel, shift)
+            draft.claim(channel, 4, atom)
+        layers = 4
+    if between == "heads":
+        query, key = draft.channel(np.array([1.2, -0.8])), draft.channel(np.array([1.0, -1.0]))
+        moved = draft.channel(-6.1), draft.channel(6.1)
+        draft.block()
+        values = [({one: 1.0}, moved[0], 1.0), ({two: 1.0}, moved[1], 1.0)]
+        draft.head([({query: 25.0}, 0.0)], [{key: 2.0}], values)
+        for channel, atom in zip(moved, (2, 3), strict=True):
+            draft.claim(channel, 3, atom, np.eye(n))
+        (one, two), layers = moved, 4
+    draft.block()
+    ends = np.sort(sign * second(np.array(v)))
+    at = np.geomspace(np.exp(u[0]) + ends[0] - 2.2 * off, np.exp(u[1]) + ends[1] + 2.2 * off, 1500)
+    draft.table({one: 1.0, two: sign}, at, np.log(at), out)
+    draft.claim(out, layers + 2, 4)
+    return with_two_rows(draft.network({out: 1.0}))
+
+
+def test_relative_errors_of_a_difference_are_not_relative_to_it() -> None:
+    target = traced(lambda x: exponentials(x, np.exp, -1.0), 2, (1.82, 1.0), (1.95, 1.8))
+    require_true_bound(target, logarithm_of_two(target, np.exp, -1.0, 0.005, "nothing"), 0.08)
+
+
+@pytest.mark.parametrize("between", ["nothing", "bias", "heads"])
+def test_relative_errors_are_relative_to_what_was_there_before_a_known_number_was_added(between: str) -> None:
+    """6.2 and -6.0 have no common sign; moved by -6.1 and 6.1 they have, and their errors did not become smaller."""
+    low, high = (1.82, float(np.exp(-6.05))), (1.95, float(np.exp(-2.7)))
+    target = traced(lambda x: exponentials(x, np.log, 1.0), 2, low, high)
+    require_true_bound(target, logarithm_of_two(target, np.log, 1.0, 0.005, between), 0.08)
+
+
+def test_an_error_relative_to_what_is_read_is_not_one_relative_to_what_is_wanted() -> None:
+    """Two values, four times too large, are read with weights 1.99 and 0.01 for 1 and 1: the gap is four times too large, too."""
+
+    def fn(x: Any) -> Any:
+        y = np.tanh(np.exp(x[..., 0:1, :]) + np.exp(x[..., 1:2, :]))
+        return np.concatenate([y, y], axis=-2)
+
+    target = traced(fn, 2, (-7.0, -13.0), (-6.0, -12.0))
+    draft = Draft(2, d=2)
+    one, two, out = (draft.channel() for _ in range(3))
+    draft.block()
+    for row, channel in enumerate((one, two)):
+        at = np.linspace(float(target.low[row]), float(target.high[row]), 200)
+        draft.table({row: 1.0}, at, 4 * np.exp(at), channel)
+        draft.claim(channel, 2, 2 + row)
+    draft.block()
+    draft.unit({one: 1.99, two: 0.01}, 0.0, {out: 1.0})
+    draft.claim(out, 4, 4)
+    require_true_bound(target, with_two_rows(draft.network({out: 1.0})), 0.017)
+
+
+def test_units_that_read_nothing_are_rounded_though_they_cancel() -> None:
+    """2^43 is added before the others and taken away after them: in between every small term loses its last digits."""
+    n, many, large = 2, 2000, 2.0**43
+    target = pf.Target(lambda x: x * 1.0, 1, n, True, name="identity")
+    draft = Draft(n)
+    out = draft.channel()
+    draft.block()
+    draft.unit({}, 1.0, {out: large})
+    for _ in range(many):
+        draft.unit({0: 1.0}, 0.0, {out: 1.0 / many})
+    draft.unit({}, 1.0, {out: -large})
+    draft.claim(out, 2, 0, np.eye(n))
+    network = draft.network({out: 1.0})
+    found = require_true_bound(target, network, 0.0)
+    assert found.float64 >= 2.0**-53 * 2 * large  # one rounding of a sum with the large number
+
+
+def test_a_weight_that_float32_cannot_hold_makes_no_claim_there() -> None:
+    """1e-46 becomes 0, and what it meets is 1e36."""
+    n = 2
+    target = pf.Target(lambda x: x * 1e-6, 1, n, True, name="scaled", support=(0.0, 1e6))
+    draft = Draft(n)
+    large, out = draft.channel(), draft.channel()
+    draft.block()
+    draft.unit({0: 1.0}, 0.0, {large: 1e30})
+    draft.claim(large, 2, 0, 1e30 * np.eye(n))
+    draft.block()
+    draft.unit({large: 1e-46}, 0.0, {out: 1e10})
+    draft.claim(out, 4, 0, 1e-6 * np.eye(n))
+    found = require_true_bound(target, draft.network({out: 1.0}), 0.9)
+    assert found.float32 == np.inf
+    assert found.float64 < 1e-12
+
+
+def test_a_weight_that_underflows_does_not_hide_the_error_of_its_score() -> None:
+    """A score of -1000 that is a difference of numbers of 1e12: 0 in float32, and the head looks at both keys."""
+    n, large = 2, 1e12
+    target = pf.Target(lambda x: np.stack([x[..., 0], x[..., 0]], axis=-1), 1, n, False, name="first")
+    draft = Draft(n)
+    out = draft.channel()
+    one, two = draft.channel(np.array([0.0, large])), draft.channel(np.array([0.0, large * (1 + 1e-9)]))
+    draft.block()
+    draft.head([({}, 1.0)], [{one: 1.0, two: -1.0}], [({0: 1.0}, out, 1.0)])
+    draft.claim(out, 1, 0, np.array([[1.0, 0.0]]))
+    found = require_true_bound(target, draft.network({out: 1.0}), 0.4)
+    assert found.float64 < 1e-12
+
+
+def test_scores_that_look_equal_only_because_they_were_rounded_are_not_equal() -> None:
+    """1e17 + 7 and 1e17 are one number in float64, not as numbers: the exact head picks the first key."""
+    n = 2
+    target = pf.targets.get("centered", 1, n)
+    draft = Draft(n)
+    out, large, small = draft.channel(), draft.channel(1e17), draft.channel(np.array([7.0, 0.0]))
+    draft.block()
+    draft.head([({}, 1.0)], [{large: 1.0, small: 1.0}], [({0: 1.0}, out, 1.0)])
+    draft.claim(out, 1, 0, mean_row(n))
+    graph = trace(target)
+    network = draft.network({0: 1.0, out: -1.0})
+    assert circuit_bound(network, graph.graph, graph.outputs, target.low, target.high).exact >= 0.49
+
+
+def test_a_small_box_has_a_volume_though_float64_cannot_hold_it() -> None:
+    """1e-3 to the power 110 is 0 in float64; its 64th root is 7e-6."""
+    n, width, p = 110, 1e-3, 64.0
+    target = pf.targets.get("centered", 1, n, ((0.0,), (width,)))
+    true = float(np.exp((np.log(n) + n * np.log(width)) / p))
+    assert true <= in_norm(1.0, target, p) <= true * (1 + 1e-6)
+    far = pf.targets.get("centered", 1, 4000, ((0.0,), (width,)))
+    assert in_norm(1.0, far, 1.0) > 0

@@ -116,7 +116,7 @@ def saved(folder: Path) -> tuple[Case, Certificate]:
     traced = trace(target)
     found = circuit_bound(case.network, traced.graph, traced.outputs, target.low, target.high)
     bounds = {"float64": found.float64, "float32": found.float32}
-    terms = {"tables": 0.0, "attention": 0.0, "rounding": found.float64}
+    terms = {"tables": found.exact, "attention": 0.0, "rounding": found.float64 - found.exact}
     claim = Certificate(
         found.float64, terms, "rigorous", None, "box", "by hand", 0.0, (0.0,), (0.0,), {"bounds": bounds}
     )
@@ -155,6 +155,10 @@ def test_a_folder_is_verified_and_a_forged_one_is_not(tmp_path: Path) -> None:
         ({"kind": "statistical"}, "rigorous"),
         ({"terms": {"tables": 1.0}}, "sum is at most its bound"),
         ({"terms": {"luck": 0.0}}, "terms other than"),
+        ({"terms": {}}, "for tables and attention, more than the 0 that the certificate states"),
+        ({"terms": {"tables": 0.0, "attention": 0.0, "rounding": 0.0}}, "for tables and attention, more than the 0"),
+        ({"bound": 1e-12, "terms": {"rounding": 9e-13}}, "for tables and attention, more than the 0"),
+        ({"bound": 1e-12, "terms": {"tables": 9e-13}}, "for rounding, more than the 0"),
     ],
 )
 def test_a_certificate_that_says_too_much_is_refused(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
@@ -168,7 +172,8 @@ def test_a_certificate_that_says_too_much_is_refused(change: dict[str, Any], rea
 def test_a_claim_in_another_norm_is_scaled(tmp_path: Path) -> None:
     """d_2 <= sup sqrt(d n vol): here sqrt(5)."""
     _, claim = saved(tmp_path / "net")
-    change = {"norm_order": 2.0, "bound": claim.bound * 5**0.5 * 1.001, "details": {}}
+    terms = {name: value * 5**0.5 * 1.001 for name, value in claim.terms.items()}
+    change = {"norm_order": 2.0, "bound": claim.bound * 5**0.5 * 1.001, "terms": terms, "details": {}}
     assert pf.verify(forge(tmp_path / "net", certificate=change))
     change["bound"] = claim.bound * 2.0
     assert not pf.verify(forge(tmp_path / "net", certificate={**change, "terms": {"rounding": 0.0}}))

@@ -134,7 +134,7 @@ def test_softmax_moves_by_at_most_tanh_and_that_is_attained() -> None:
         p, q = (np.exp(s - s.max()) / np.exp(s - s.max()).sum() for s in (scores, moved))
         variation = np.abs(p - q).sum() / 2
         assert variation <= movement(np.array([eps]))[0]
-        assert variation <= movement_of(p[None], np.full((1, 6), eps)) + 1e-15
+        assert variation <= movement_of(np.log(p[None]), np.full((1, 6), eps)) + 1e-15
     eps = 0.3  # two keys, of odds e^-eps and then e^eps
     p, q = (np.exp(s) / np.exp(s).sum() for s in (np.array([-eps / 2, eps / 2]), np.array([eps / 2, -eps / 2])))
     assert abs(p - q).sum() / 2 == pytest.approx(float(movement(np.array([eps]))[0]))
@@ -143,8 +143,8 @@ def test_softmax_moves_by_at_most_tanh_and_that_is_attained() -> None:
 def test_a_hard_head_stays_hard_though_its_scores_are_far_off() -> None:
     """The one-sided bound: scores off by 1 move a weight of e^-60 to at most e^-58."""
     weights = np.array([[1 - 3e-26, 1e-26, 1e-26, 1e-26]])
-    assert movement_of(weights, np.ones((1, 4))) <= 1e-13
-    assert movement_of(np.array([[0.5, 0.5]]), np.ones((1, 2))) > 0.4
+    assert movement_of(np.log(weights), np.ones((1, 4))) <= 1e-13
+    assert movement_of(np.log([[0.5, 0.5]]), np.ones((1, 2))) > 0.4
 
 
 @pytest.mark.parametrize("eps", [0.0, 0.01, 1.0])

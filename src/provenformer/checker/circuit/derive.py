@@ -7,11 +7,13 @@ import numpy as np
 from provenformer.base.errors import ProvenformerError, Rejected
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
+from provenformer.functions.distance import entries_factor
 from provenformer.functions.targets import Target
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.symbols.trace import trace
 
 TERMS = {"tables", "attention", "rounding"}
+SMALLEST = float(np.finfo(np.float64).tiny)  # what is smaller may have become 0
 ROOM = 1e-9  # relative: sums of the same numbers in another order
 
 
@@ -30,8 +32,7 @@ def in_norm(uniform: float, target: Target, norm_order: float | None) -> float:
     """d_p <= sup (d n vol)^(1/p); the largest entry for None and infinity."""
     if norm_order is None or norm_order == np.inf:
         return uniform
-    volume = float(np.prod(target.high - target.low) ** target.seq_len)
-    return float(uniform * (target.token_dim * target.seq_len * volume) ** (1 / norm_order) * (1 + 1e-12))
+    return max(uniform * entries_factor(target, norm_order), SMALLEST) if uniform else 0.0
 
 
 def false_statement(claim: Certificate, found: CircuitBound, target: Target) -> str | None:
@@ -45,6 +46,14 @@ def false_statement(claim: Certificate, found: CircuitBound, target: Target) -> 
         return f"the certificate has terms other than {', '.join(sorted(TERMS))}"
     if not all(0 <= value < np.inf for value in terms) or not sum(terms) <= claim.bound * (1 + ROOM):
         return "the certificate's terms are not numbers from 0 up whose sum is at most its bound"
+    parts = {
+        "tables and attention": (found.exact, sum(terms) - claim.terms.get("rounding", 0.0)),
+        "rounding": (found.float64 - found.exact, claim.terms.get("rounding", 0.0)),
+    }
+    for name, (uniform, value) in parts.items():
+        least = in_norm(uniform, target, claim.norm_order)
+        if not least <= value * (1 + ROOM) + 2.0**-48 * claim.bound:
+            return f"the weights give {least:.6g} for {name}, more than the {value:.6g} that the certificate states"
     stated, derived = claim.details.get("bounds", {}), {"float64": found.float64, "float32": found.float32}
     if not isinstance(stated, dict) or not stated.keys() <= derived.keys():
         return "the certificate states bounds of its own for something else than float64 and float32"

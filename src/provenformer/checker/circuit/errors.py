@@ -57,6 +57,11 @@ class Error:
         """A further absolute error."""
         return Error(self.alpha + alpha, self.rho)
 
+    def beside(self, distance: FloatArray | float) -> Error:
+        """The same error, relative to a value at most `distance` away from the one it was relative to."""
+        with np.errstate(invalid="ignore"):
+            return Error(self.alpha + np.where(self.rho > 0, self.rho * distance, 0.0), self.rho)
+
     def scaled(self, factor: float) -> Error:
         """Of factor times the number."""
         return Error(self.alpha * abs(factor), self.rho)

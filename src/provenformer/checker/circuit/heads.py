@@ -12,7 +12,7 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.errors import Error
 from provenformer.checker.circuit.linear import Combination, combine, difference, hull, inner, largest, mixed, of_lin
-from provenformer.checker.circuit.precision import CAST, ELEMENTARY, LARGEST, UNIT, gamma_of, sum_rounding
+from provenformer.checker.circuit.precision import CAST, ELEMENTARY, LARGEST, TINY, UNIT, gamma_of, sum_rounding
 from provenformer.checker.circuit.scores import Products, score_gap
 from provenformer.checker.circuit.softmax import largest_gap, movement, movement_of
 from provenformer.checker.circuit.state import Channel, Reading, State
@@ -83,6 +83,14 @@ class Scores:
         return np.asarray(self.sizes[1].max(initial=8.0) + np.count_nonzero(~self.known) + 4 * CAST)
 
     @cached_property
+    def flushed(self) -> FloatArray:
+        """(arithmetics,): how far known products move when results too small for the arithmetic become 0."""
+        head, known = self.head, self.known
+        sizes = np.abs(self.state.constants).max(axis=1)
+        q, k = np.abs(head.W_Q[known]) @ sizes + np.abs(head.b_Q[known]), np.abs(head.W_K[known]) @ sizes
+        return np.asarray(2 * TINY * self.roundings * (1 + float(q.sum()) + float(k.sum())))
+
+    @cached_property
     def moved(self) -> FloatArray:
         """(arithmetics,): how far execution may move any score from the exact one, up to what all keys of a query share.
 
@@ -90,7 +98,7 @@ class Scores:
         """
         ranges = self.state.ranges
         total, size = np.zeros(len(UNIT)), np.full(len(UNIT), float(self.sizes[0].max(initial=0.0)))
-        total = total + 2 * gamma_of(self.roundings) * size
+        total = total + 2 * gamma_of(self.roundings) * size + self.flushed
         for r in np.flatnonzero(~self.known):
             query, value, key, bias = self.queries[r], self.query_values[r], self.keys[r], self.head.b_Q[r]
             q, (low, high) = largest(value, ranges), hull(key.value, ranges)
@@ -110,18 +118,23 @@ class Scores:
         known = np.broadcast_to(state.constants, (len(state.channels), n))
         q, k = head.W_Q @ known + head.b_Q[:, None], head.W_K @ known
         size = self.sizes[0]
-        if len(size) == 1:
+        if (q == q[:, :1]).all():  # with their signs: equal sizes are not enough
             q = q[:, :1]
-        scores = np.broadcast_to(q.T @ k, (len(size), n))
+        scores = q.T @ k
         spare = scores - scores.max(axis=1, keepdims=True)
         weights = np.exp(spare)
-        weights = (weights / weights.sum(axis=1, keepdims=True, dtype=np.longdouble)).astype(np.float64)
+        total = weights.sum(axis=1, keepdims=True, dtype=np.longdouble)
+        weights = (weights / total).astype(np.float64)
         size = size + np.abs(scores) + np.abs(scores).max(axis=1, keepdims=True)
         units = 2 * gamma_of(self.roundings)
-        units[0] = 2 * (self.roundings[0] + 4) * 2.0**-53 if spare.any() else 0.0  # of the scores as computed here
-        moved = np.array([movement_of(weights, np.minimum(u * size, 700.0)) for u in units])
+        read = known[head.W_K.any(axis=0)]
+        shared = (read == read[:, :1]).all()  # all keys read the same numbers, so their scores are equal
+        here = 0.0 if shared else 2 * (self.roundings[0] + 4) * 2.0**-53  # of the scores as computed here
+        logs = spare - np.log(total).astype(np.float64)
+        pairs = zip(units + here, self.flushed, strict=True)
+        moved = np.array([movement_of(logs, u * size + tiny) for u, tiny in pairs])
         own = 16 * 2.0**-53 if spare.any() else 2.0**-53  # exp to four units in the last place, or of 0
-        return weights, np.where((UNIT == 0) | (size.max() <= LARGEST), moved + (UNIT > 0) * moved[0] + own, np.inf)
+        return weights, np.where((UNIT == 0) | (size.max() <= LARGEST), moved + own, np.inf)
 
     @cached_property
     def summing(self) -> tuple[int, float]:
@@ -153,7 +166,8 @@ class Values:
         own = (len(used) + 2) * 2.0**-53 * size[0]  # of the product W_O W_V as computed here
         if np.count_nonzero(used) == 1 and np.abs(used).max() == 1:
             own = 0.0  # it is a copy
-        return cls(reading, sum_rounding(count, size * (1 + 1e-9)) + 4 * tail * size * (UNIT > 0) + own)
+        flushed = count * TINY * float(np.abs(used).sum())  # values that become 0, before W_O makes them larger
+        return cls(reading, sum_rounding(count, size * (1 + 1e-9)) + flushed + 4 * tail * size * (UNIT > 0) + own)
 
     def spread(self, state: State) -> FloatArray:
         """The range of the executed values."""
@@ -175,9 +189,10 @@ def write_mixture(where: str, heads: list[Scores], channel: int, claim: Combinat
         error = values.reading.error.plus(error.plain) if alone else error.plus(values.reading.error.plain)
     if not claim.parts.keys() <= total.parts.keys():
         raise Rejected(f"{where}: the heads read nothing of the value that is claimed; it is not there yet")
-    extra = extra * (1 + error.rho.max(axis=0))  # what is relative is so to the exact mixture
     gap = largest(difference(total.without_constant(), claim, ranges), ranges)
     size = largest(total, ranges) + error.plain + state.size[channel]
+    # what is relative is so to the mixture as it is executed, without what the channel held before
+    error = error.beside(extra + gap + largest(before.holds, ranges))
     error = error.plus(extra + gap + sum_rounding(len(heads) + 2, size))
     return Channel(Combination(claim.parts, total.constant, claim.slack), error)
 

@@ -1,4 +1,4 @@
-"""Numbers that are too large: beyond the limits nothing is claimed, so that no bound can be lost in an overflow.
+"""Numbers that are too large or too small: beyond the limits nothing is claimed, so that no bound is lost in an overflow.
 
 A weight that nothing uses counts, too: in execution 0 times infinity is not a number.
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
-from provenformer.checker.circuit.precision import LARGEST, UNIT
+from provenformer.checker.circuit.precision import LARGEST, TINY, UNIT
 from provenformer.checker.circuit.state import State
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork
 
@@ -18,14 +18,18 @@ STATE = 2.0**200
 
 
 def require_moderate_weights(network: CircuitNetwork) -> FloatArray:
-    """Rejected beyond WEIGHT; else 0 or infinity for every arithmetic, which may not be able to hold a weight."""
-    top = 0.0
+    """Rejected beyond WEIGHT; else 0 or infinity for every arithmetic, which may not be able to hold a weight.
+
+    A weight below the smallest normal number may become 0, whatever it is multiplied by.
+    """
+    top, bottom = 0.0, np.inf
     for name, value in {**network.tensors(), "positions": network.positions}.items():
         largest = float(np.abs(value).max(initial=0.0))
         if not largest <= WEIGHT:
             raise Rejected(f"{name} has a number of {largest:.3g}; beyond {WEIGHT:.3g} nothing is claimed")
         top = max(top, largest)
-    return _beyond(np.array([top]))
+        bottom = min(bottom, float(np.abs(value[value != 0]).min(initial=np.inf)))
+    return _beyond(np.array([top])) + np.where(bottom < TINY, np.inf, 0.0)
 
 
 def overflow(where: str, block: CircuitBlock, state: State) -> FloatArray:

@@ -212,9 +212,13 @@ def write_comparison(written: Written, operation: Compare, claim: Combination, b
     plane = _single(written, step) if carried.is_constant else read_plane(written, step, carried)
     error_first = reading_error(state, plane.row_y + own_row, first.without_constant()).plain
     error_second = reading_error(state, plane.row_x + plane.row_y + own_row, second.without_constant()).plain
-    off_by = error_first + error_second
-    reach = float(np.where(np.isfinite(off_by), off_by, 0.0).max())
-    ends = [hull(step, ranges), hull(carried, ranges) if not carried.is_constant else (0.0, 0.0)]
+    # the units are compared where the numbers are that any arithmetic may find there, what is overwritten included
+    off_by = plane.error_x.plain + plane.error_y.plain
+    beyond = np.where(np.isfinite(off_by), 0.0, np.inf)
+    ends = [
+        _widened(hull(step, ranges), plane.error_x),
+        _widened(hull(carried, ranges), plane.error_y) if not carried.is_constant else (0.0, 0.0),
+    ]
     worst, terms = np.zeros(len(UNIT)), 0.0
     sign = np.atleast_1d(operation.sign)[None]
     bias = np.atleast_1d(written.constant - before.holds.constant)[None]
@@ -228,11 +232,16 @@ def write_comparison(written: Written, operation: Compare, claim: Combination, b
             float(sign[0, s]),
             float(bias[0, c]),
             ends,
-            reach,
         )
         worst, terms = np.maximum(worst, off), max(terms, total)
-    extra = worst + written.outer_rounding(terms)
+    extra = worst + written.outer_rounding(terms) + beyond
     return Channel(claim, Error.absolute(np.maximum(error_first, error_second) + extra))
+
+
+def _widened(ends: tuple[float, float], error: Error) -> tuple[float, float]:
+    """Where a number may be found; an arithmetic without a finite error does not count."""
+    reach = float(np.where(np.isfinite(error.plain), error.plain, 0.0).max()) * (1 + 1e-9)
+    return ends[0] - reach, ends[1] + reach
 
 
 def _single(written: Written, step: Combination) -> Plane:
@@ -248,14 +257,13 @@ def _single(written: Written, step: Combination) -> Plane:
     slopes = (rows @ row) / float(row @ row)
     every = np.arange(len(rows))
     direction = Direction(every, row, Error.absolute(0.0), slopes, rest_of(state, rows, slopes[:, None] * row))
-    zero = np.zeros_like(row)
-    nothing = Error.absolute(0.0)
-    return Plane([every], np.array([1.0]), np.array([0.0]), [direction], row, zero, nothing, nothing)
+    errors = reading_error(state, row, step), Error.absolute(0.0)
+    return Plane([every], np.array([1.0]), np.array([0.0]), [direction], row, np.zeros_like(row), *errors)
 
 
 def _compared(
     written: Written, plane: Plane, token: int, known_step: float, known_first: float, sign: float, bias: float,
-    ends: list[Any], reach: float,
+    ends: list[Any],
 ) -> tuple[FloatArray, float]:  # fmt: skip
     """|what the units add - (known_first + carried + the comparison's step)| at one token, on the box."""
     (s0, s1), (c0, c1) = ends
@@ -270,7 +278,6 @@ def _compared(
             raise Rejected(f"{written.where}: its units read another direction than its two arguments")
         seen_step, seen_first = seen_step or steps, seen_first or not steps
         low, high = (s0 + known_step, s1 + known_step) if steps else (c0, c1)
-        low, high = low - reach, high + reach
         other = abs(b) * max(abs(c0), abs(c1)) if steps else abs(a) * max(abs(s0), abs(s1))
         reached = sorted((factor * low, factor * high))
         here = units_at(

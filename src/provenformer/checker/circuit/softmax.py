@@ -16,15 +16,18 @@ def movement(score_error: FloatArray) -> FloatArray:
     return np.tanh(score_error / 2) * (1 + 1e-12)
 
 
-def movement_of(weights: FloatArray, score_error: FloatArray) -> float:
-    """The same for known weights (queries, keys) and a bound per score: the better of two bounds, worst over queries.
+def movement_of(log_weights: FloatArray, score_error: FloatArray) -> float:
+    """The same for known weights (queries, keys), in logarithms, and a bound per score: the better of two, worst over queries.
 
     One: with eta = sum p_k (e^eps_k - 1) the normaliser changes by a factor within 1 +- eta, and the weights move by at most
     eta / (1 - eta). Two: a set or its complement avoids the top key, so its weight a is at most rest = 1 - p_top, and its
     odds change by at most e^2eps: it moves by at most rest (e^2eps - 1), with eps the largest.
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        eta = np.sum(weights * np.expm1(score_error), axis=1)
+        weights = np.exp(log_weights)
+        # a weight may underflow to 0 where e^eps is large enough to bring it back
+        gain = np.where(score_error < 1, weights * np.expm1(score_error), np.exp(log_weights + score_error))
+        eta = np.sum(gain, axis=1) * (1 + 1e-12) + weights.shape[1] * 2.0**-1000 * score_error.max(axis=1)
         first = np.where(eta < 1, eta / (1 - np.minimum(eta, 1.0)), np.inf)
         top = np.argmax(weights, axis=1)[:, None]
         rest = np.sum(weights, axis=1) - np.take_along_axis(weights, top, axis=1)[:, 0]

@@ -124,7 +124,7 @@ class State:
         pairs = [(plain, np.zeros(len(UNIT)))]
         one_sign = len(used) > 0 and any(len(self.channels[c].error.alpha) > 1 for c in used)
         if one_sign:
-            ends = [(row[c] * e for e in hull(self.channels[c].holds, self.ranges)) for c in used]
+            ends = [[row[c] * e for e in hull(self.channels[c].holds, self.ranges)] for c in used]
             lows, highs = zip(*(sorted(pair) for pair in ends), strict=True)
             one_sign = min(lows) >= 0 or max(highs) <= 0
         if one_sign:

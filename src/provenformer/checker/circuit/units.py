@@ -79,7 +79,8 @@ def write_bias(written: Written, claim: Combination) -> Channel:
     now = Combination(before.holds.parts, written.constant, before.holds.slack)
     gap = largest(difference(now.without_constant(), claim.without_constant(), state.ranges), state.ranges)
     holds = Combination(claim.parts, now.constant + claim.constant, claim.slack)
-    return Channel(holds, before.error.plus(gap + written.outer_rounding(0.0)))
+    moved = gap + largest(Combination({}, holds.constant - before.holds.constant), state.ranges)
+    return Channel(holds, before.error.beside(moved).plus(gap + written.outer_rounding(0.0)))
 
 
 # --- one direction: a function of one number -----------------------------------------------------------------------------
@@ -112,10 +113,10 @@ def _direction(written: Written, wanted: Combination, keep: NDArray[np.intp]) ->
 
 
 def reading_error(state: State, row: FloatArray, wanted: Combination) -> Error:
-    """Of row @ state (known part taken out) against what it should be."""
+    """Of row @ state (known part taken out) against what it should be, and relative to that."""
     reading = state.read(row)
     gap = largest(difference(reading.value.without_constant(), wanted, state.ranges), state.ranges)
-    return reading.error.plus(gap)
+    return reading.error.beside(gap + float(np.abs(reading.value.constant).max())).plus(gap)
 
 
 def rest_of(state: State, rows: FloatArray, fitted: FloatArray) -> FloatArray:
@@ -215,9 +216,11 @@ def units_at(
         total = np.abs(c) @ np.where(on, error, 0.0)
     alive = on.any(axis=1) & (slopes != 0)
     level = on.any(axis=1) & (slopes == 0)
-    constant += float(c[level] @ np.maximum(shifted[level], 0.0))
+    flat = c[level] * np.maximum(shifted[level], 0.0)
+    size = float(np.abs(flat).sum())  # what cancels is rounded all the same, here and in execution
+    constant += float(flat.sum())
     units = Units(slopes[alive], shifted[alive], c[alive], constant)
-    return AtToken(units, total, active(units, *ends))
+    return AtToken(units, total + (len(flat) + 2) * 2.0**-53 * size, active(units, *ends) + size * (1 + 1e-9))
 
 
 def relative_to_whole(error: Error, argument: Combination, state: State) -> Error:

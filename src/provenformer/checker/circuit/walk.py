@@ -19,7 +19,7 @@ from provenformer.checker.circuit.heads import Scores, write_attention, write_la
 from provenformer.checker.circuit.limits import overflow, require_moderate_weights
 from provenformer.checker.circuit.linear import Combination, Ranges, atom_combination, difference, largest, of_lin
 from provenformer.checker.circuit.pairs import write_comparison, write_product
-from provenformer.checker.circuit.precision import ARITHMETICS, CAST, UNIT, sum_rounding
+from provenformer.checker.circuit.precision import ARITHMETICS, CAST, TINY, UNIT, sum_rounding
 from provenformer.checker.circuit.ranges import ranges_of
 from provenformer.checker.circuit.state import Channel, State
 from provenformer.checker.circuit.units import Written, write_bias, write_scaled, write_table
@@ -96,7 +96,7 @@ def _start(network: CircuitNetwork, ranges: Ranges) -> State:
         if c < network.token_dim:
             holds = Combination(atom_combination(c, ranges).parts, known)
             reach = size + ranges.size(c)
-            error = error + CAST * UNIT * ranges.size(c) + (UNIT * 2 * reach if size else 0.0)
+            error = error + CAST * UNIT * ranges.size(c) + TINY + (UNIT * 2 * reach if size else 0.0)
         channels.append(Channel(holds, Error.absolute(error), fixed=c >= network.token_dim))
     return State(tuple(channels), ranges, network.seq_len)
 
