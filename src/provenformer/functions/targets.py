@@ -146,7 +146,9 @@ class Target:
                 "reduce over the last two axes only, for example axis=-1."
             )
         first, again = self(many), self(many[::-1])[::-1]
-        if (np.abs(first[:5] - together) > scale).any() or (np.abs(first - again) > scale + AGREES * np.abs(first)).any():
+        if (np.abs(first[:5] - together) > scale).any() or (
+            np.abs(first - again) > scale + AGREES * np.abs(first)
+        ).any():
             raise TargetError(
                 f"target '{self.name}' gives two results for one sequence: f must depend on nothing but X, neither on chance "
                 "nor on earlier calls nor on the size of the batch."

@@ -22,7 +22,7 @@ from provenformer.symbols import atoms, pairs
 from provenformer.symbols.formula import RECIPROCAL, SQUARE, UNARY, VARIABLE, Formula
 from provenformer.symbols.formula import apply as formula_of
 from provenformer.symbols.graph import Graph, Lin
-from provenformer.symbols.linear import add, constant, divide, mix, of_atom, scale
+from provenformer.symbols.linear import ONE, add, constant, divide, mix, of_atom, scale
 from provenformer.symbols.moves import moved, one_of_batch
 from provenformer.symbols.pairs import Peak, Powers, Scores, Total, Weights, expanded
 
@@ -211,7 +211,7 @@ def _pair_rule(graph: Graph, name: str, x: Any, y: Any) -> Any:
             return pairs.over_total(x, y)
         if isinstance(y, Scores) and len(y.terms) == 1 and y.bias is None and y.shifted is None:
             (row, column), inverse = y.terms[0], RECIPROCAL
-            over = tuple(part if part is pairs.ONE else atoms.apply(graph, inverse, part) for part in (row, column))
+            over = tuple(part if part is ONE else atoms.apply(graph, inverse, part) for part in (row, column))
             return pairs.times(graph, x, Scores(((over[0], over[1]),)))
         raise Untraceable(f"division by a value of two tokens is not available in circuits; {pairs.REMEDY}.")
     if isinstance(x, Peak | Total) or isinstance(y, Peak | Total):
@@ -234,9 +234,9 @@ def _on_axes(x: Symbol, shape: tuple[int, ...], tokens: tuple[int, ...]) -> Cell
     if len(tokens) == 2 and len(mine) < 2:
         axis = pairs.COLUMN if mine == [tokens[1]] else pairs.ROW
         cells = _each(
-            lambda cell: pairs.in_place(cell, axis)
-            if isinstance(cell, Peak | Total)
-            else pairs.lifted(_known(cell), axis),
+            lambda cell: (
+                pairs.in_place(cell, axis) if isinstance(cell, Peak | Total) else pairs.lifted(_known(cell), axis)
+            ),
             cells,
         )
     return cells

@@ -148,7 +148,9 @@ def _require_digits(x: Lin, factors: FloatArray | float) -> None:
     parts += [np.ravel(t.mix) for t in x.terms.values() if t.mix is not None]
     by, least = _smallest(np.atleast_1d(factors)), min(_smallest(part) for part in parts)
     if by < 1 and by * least < LEAST:
-        raise Untraceable(f"coefficients of {least:.1e} and {by:.1e} multiply to less than float64 has; rescale the function.")
+        raise Untraceable(
+            f"coefficients of {least:.1e} and {by:.1e} multiply to less than float64 has; rescale the function."
+        )
 
 
 def _smallest(values: FloatArray) -> float:

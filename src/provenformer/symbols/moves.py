@@ -182,9 +182,7 @@ def _line(graph: Graph, parts: Sequence[Movable], flat: list[Any], entries: Entr
     return Lin(len(line), total.terms, total.constant, total.slack)
 
 
-def _moved_waiting(
-    parts: Sequence[Movable], entries: Entries, out: Ints, axis: int
-) -> tuple[tuple[int, ...], Cells]:
+def _moved_waiting(parts: Sequence[Movable], entries: Entries, out: Ints, axis: int) -> tuple[tuple[int, ...], Cells]:
     """A maximum or a sum over pairs on its way to complete a softmax: axes may come and go, nothing else."""
     lines = np.moveaxis(out, axis, -1)
     cell, token = entries.cell[lines], entries.token[0][lines]
@@ -193,9 +191,7 @@ def _moved_waiting(
     return (axis,), np.expand_dims(parts[0].cells.ravel()[cell[..., 0]], axis)
 
 
-def _moved_pairs(
-    graph: Graph, parts: Sequence[Movable], entries: Entries, out: Ints
-) -> tuple[tuple[int, ...], Cells]:
+def _moved_pairs(graph: Graph, parts: Sequence[Movable], entries: Entries, out: Ints) -> tuple[tuple[int, ...], Cells]:
     """Axes of pairs may be exchanged, and entries masked by a constant; they may not be cut."""
     n = graph.seq_len
     rows, columns = ([a for a in range(out.ndim) if _varies(token[out], a)] for token in entries.token)
