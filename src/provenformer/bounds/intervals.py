@@ -228,6 +228,8 @@ def _sum(a: Interval, axis: int) -> Interval:
 
 
 def _cumsum(a: Interval, axis: int) -> Interval:
+    if not a.shape[axis]:
+        return a
     out = _entries(a, axis)
     for i in range(1, len(out)):
         out[i] = _add(out[i - 1], out[i])
