@@ -137,8 +137,13 @@ def test_what_looks_at_the_batch_is_refused(name: str) -> None:
     for row in range(D):
         graph.atom(Input(row), False, 0.0, 1.0)
     with pytest.raises(Untraceable, match="batch") as refusal:
-        BATCHES[name](inputs(graph))
+        BATCHES[name](inputs(graph, 2))
     assert "\n" not in str(refusal.value)
+
+
+def test_the_size_of_the_batch_does_not_matter() -> None:
+    with pytest.raises(Untraceable, match="batches of another size"):
+        trace(hidden(lambda x: x * x.shape[0]))
 
 
 def test_constants_with_a_batch_axis_are_those_of_one_sequence() -> None:

@@ -27,7 +27,6 @@ from provenformer.symbols.moves import moved, one_of_batch
 from provenformer.symbols.pairs import Peak, Powers, Scores, Total, Weights, expanded
 
 Cells = NDArray[np.object_]
-BATCH = 2  # sequences in the batch that stands for all: two, so that what mixes them is seen
 REMEDY = "count axes from the end, axis=-1 for tokens and axis=-2 for features"
 
 
@@ -90,12 +89,12 @@ class Symbol(AbstractArray):
         return Symbol(self.graph, *moved(self.graph, parts, move))
 
 
-def inputs(graph: Graph) -> Symbol:
-    """X: (batch, d, n)."""
+def inputs(graph: Graph, batch: int) -> Symbol:
+    """X: (batch, d, n), of two sequences or more: what mixes them is seen."""
     cells = np.empty((1, graph.token_dim, 1), dtype=object)
     for row in range(graph.token_dim):
         cells[0, row, 0] = of_atom(graph, graph.atoms[row])
-    return Symbol(graph, (BATCH, graph.token_dim, graph.seq_len), (2,), cells, 0)
+    return Symbol(graph, (batch, graph.token_dim, graph.seq_len), (2,), cells, 0)
 
 
 def _each(function: Callable[..., Any], *cells: Cells) -> Cells:

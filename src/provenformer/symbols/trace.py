@@ -9,9 +9,9 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, Untraceable
 from provenformer.functions.targets import AGREES, Target
-from provenformer.symbols.arrays import BATCH, Symbol, inputs, per_sequence, stacked
+from provenformer.symbols.arrays import Symbol, inputs, per_sequence, stacked
 from provenformer.symbols.evaluate import evaluate
-from provenformer.symbols.graph import Graph, Input, Lin
+from provenformer.symbols.graph import Graph, Input, Key, Lin
 from provenformer.symbols.linear import UNIT, constant, size
 from provenformer.symbols.pairs import expanded
 
@@ -21,6 +21,7 @@ DISCONTINUOUS = (
     "trunc", "argsort", "argmax", "argmin",
 )  # fmt: skip
 ROUNDINGS = 16
+BATCHES = (2, 3)  # sequences in the batches that a function is traced on; neither may matter
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,11 @@ class Traced:
         return evaluate(self.graph, self.outputs, x)
 
     @property
+    def key(self) -> Key:
+        """Equal for equal graphs."""
+        return (*(atom.operation.key for atom in self.graph.atoms), *(lin.key for lin in self.outputs))
+
+    @property
     def rounding(self) -> float:
         """About what float64 changes in values of the function: a share of all that adds up to them, and of what cancelled."""
         return max(ROUNDINGS * UNIT * size(self.graph, lin) + ROUNDINGS * lin.slack for lin in self.outputs)
@@ -47,12 +53,22 @@ class Traced:
 
 def trace(target: Target) -> Traced:
     """Run the function on symbols. An Untraceable names the operation that has no rule, and the remedy."""
+    traced, again = (_traced(target, batch) for batch in BATCHES)
+    if traced.key != again.key:
+        raise Untraceable(
+            f"target '{target.name}' computes something else on batches of another size; sizes are x.shape[-2] and x.shape[-1]."
+        )
+    require_agreement(target, traced)
+    return traced
+
+
+def _traced(target: Target, batch: int) -> Traced:
     d, n = target.token_dim, target.seq_len
     graph = Graph(d, n)
     for row, (low, high) in enumerate(zip(*target.support, strict=True)):
         graph.atom(Input(row), False, float(low), float(high))
     try:
-        result = target.fn(inputs(graph))
+        result = target.fn(inputs(graph, batch))
     except ProvenformerError as error:
         raise Untraceable(f"target '{target.name}' cannot be a circuit: {error}") from error
     except Exception as error:
@@ -60,9 +76,7 @@ def trace(target: Target) -> Traced:
         jumps = any(f"numpy.{name} " in f"{reason} " for name in DISCONTINUOUS)
         remedy = "it jumps; use np.maximum, np.clip or a steep np.tanh" if jumps else "use construction='sum'"
         raise Untraceable(f"target '{target.name}' cannot be a circuit: {reason}; {remedy}.") from error
-    traced = Traced(graph, _outputs(target, graph, result))
-    require_agreement(target, traced)
-    return traced
+    return Traced(graph, _outputs(target, graph, result, (batch, d, n)))
 
 
 def require_agreement(target: Target, traced: Traced) -> None:
@@ -95,14 +109,14 @@ def samples(target: Target, count: int | None = None, seed: int = 5) -> FloatArr
     return np.asarray(target.low[:, None] + unit * (target.high - target.low)[:, None])
 
 
-def _outputs(target: Target, graph: Graph, result: object) -> list[Lin]:
+def _outputs(target: Target, graph: Graph, result: object, shape: tuple[int, int, int]) -> list[Lin]:
     """One combination per row of the result, each with n rows."""
-    d, n = target.token_dim, target.seq_len
+    _, d, n = shape
     if not isinstance(result, Symbol):
         result = Symbol.constant(graph, np.asarray(result, dtype=np.float64))
-    if result.shape != (BATCH, d, n):
+    if result.shape != shape:
         raise Untraceable(
-            f"target '{target.name}' returned shape {result.shape} on symbols for input shape {(BATCH, d, n)}; keep it."
+            f"target '{target.name}' returned shape {result.shape} on symbols for input shape {shape}; keep it."
         )
     if result.batch not in (None, 0):
         raise Untraceable(f"target '{target.name}' returns the batch along the wrong axis; it is the first.")
