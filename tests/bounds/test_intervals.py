@@ -489,6 +489,25 @@ def test_the_kind_can_be_chosen() -> None:
         pf.compile(pf.Target(lambda x: np.floor(3 * x), 1, 2), cells_per_axis=6, kind="rigorous")
 
 
+@pytest.mark.parametrize("fn", [lambda x: x.round(2), lambda x: x + 0.0 * x.argsort()])
+def test_a_method_that_intervals_do_not_have_is_one_line(fn: Any) -> None:
+    with pytest.raises(pf.ProvenformerError, match="cannot be bounded"):
+        pf.compile(pf.Target(fn, 1, 2, equivariant=False), cells_per_axis=3, kind="rigorous")
+
+
+def test_a_box_whose_volume_overflows_is_one_line() -> None:
+    with pytest.raises(pf.ProvenformerError, match="rescale the inputs"):
+        pf.compile(pf.Target(lambda x: x * 1.0, 1, 2, support=(-1e200, 1e200)), cells_per_axis=3)
+
+
+def test_sums_of_nothing_are_0() -> None:
+    nothing = Interval(np.zeros((2, 0)), np.ones((2, 0)))
+    total: Any = np.sum(nothing, axis=-1)
+    assert (total.lo == 0).all()
+    assert (total.hi == 0).all()
+    assert np.cumsum(nothing, axis=-1).shape == (2, 0)
+
+
 def test_a_function_that_mixes_the_batch_is_refused() -> None:
     """x.mean() instead of axis=-1: it looks right on one sequence and was once certified on batches."""
     for f in (lambda x: x * x.mean(), lambda x: x - x[:1], lambda x: np.cumsum(x, axis=0)):

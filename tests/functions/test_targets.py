@@ -281,3 +281,18 @@ def test_distance_takes_sizes_and_support_from_a_target() -> None:
     assert pf.distance(np.zeros_like, f, samples=1 << 10) == given
     with pytest.raises(pf.ProvenformerError, match="neither function is a Target"):
         pf.distance(np.zeros_like, np.ones_like)
+
+
+def test_claims_of_tiny_functions_are_checked_too() -> None:
+    """What counts as rounding is a share of the largest |f|, not of 1."""
+    tiny = 1e-12
+    with pytest.raises(pf.ProvenformerError, match="mixes the sequences"):
+        pf.Target(lambda x: tiny * (x + x.mean()), 1, 3).require_pointwise()
+    with pytest.raises(pf.ProvenformerError, match="declared equivariant"):
+        pf.Target(lambda x: tiny * x * np.arange(3.0), 1, 3).require_equivariance()
+    with pytest.raises(pf.ProvenformerError, match="not 0 on its border"):
+        pf.Target(lambda x: tiny * (1 + x), 1, 3, vanishes_outside=True).require_vanishing()
+    zero = pf.Target(lambda x: x - x, 1, 3, vanishes_outside=True)
+    zero.require_pointwise()
+    zero.require_equivariance()
+    zero.require_vanishing()

@@ -114,7 +114,7 @@ REFUSED: dict[str, tuple[Function, str]] = {
     ),
     "assignment": (assigns, "item assignment"),
     "pairs": (lambda x: np.mean(np.tanh(x[..., :, None] - x[..., None, :]), axis=-1), "two tokens"),
-    "float()": (lambda x: x * float(x[..., 0, 0].max()) if x.ndim == 2 else x * 1.0, "float"),
+    "float()": (lambda x: x * 1.0 if isinstance(x, np.ndarray) else x * float(x[..., 0, 0]), "float"),
 }  # fmt: skip
 
 

@@ -167,7 +167,8 @@ def p_sum(terms: Any, p: float) -> float:
 
 def cell_volume(target: Target, grid: Grid) -> float:
     """The volume of one cube of sequences."""
-    volume = float(prod(((target.high - target.low) / grid.cells_per_axis).tolist()) ** grid.seq_len)
+    with np.errstate(over="ignore"):
+        volume = float(np.float64(prod(((target.high - target.low) / grid.cells_per_axis).tolist())) ** grid.seq_len)
     if not SMALLEST_VOLUME < volume < 1 / SMALLEST_VOLUME:
         raise ProvenformerError(
             f"a cube of the support {target.support} has volume {volume:.1e}, outside 2^-100..2^100; rescale the inputs."
@@ -178,7 +179,7 @@ def cell_volume(target: Target, grid: Grid) -> float:
 def _rigorous(target: Target, cells: Cells, p: float, budget: int) -> IntegralBound:
     try:
         return _on_boxes(target, cells, p, budget)
-    except TypeError as error:  # an operation that intervals refuse, on some cube
+    except (TypeError, AttributeError) as error:  # an operation that intervals refuse or do not have, on some cube
         raise ProvenformerError(
             f"target '{target.name}' cannot be bounded on every cube ({error}); shrink its support or give another kind=."
         ) from error

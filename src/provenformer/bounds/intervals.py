@@ -219,6 +219,8 @@ def _entries(a: Interval, axis: int) -> list[Interval]:
 
 def _sum(a: Interval, axis: int) -> Interval:
     """One rounded addition after the other."""
+    if not a.shape[axis]:
+        return as_interval(a.lo.sum(axis=axis, keepdims=True))  # of nothing: 0
     total, *rest = _entries(a, axis)
     for entry in rest:
         total = _add(total, entry)
@@ -226,6 +228,8 @@ def _sum(a: Interval, axis: int) -> Interval:
 
 
 def _cumsum(a: Interval, axis: int) -> Interval:
+    if not a.shape[axis]:
+        return a
     out = _entries(a, axis)
     for i in range(1, len(out)):
         out[i] = _add(out[i - 1], out[i])

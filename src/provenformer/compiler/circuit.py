@@ -20,7 +20,7 @@ from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.constructions.circuit.build import Built, build
 from provenformer.constructions.circuit.parts import lower
 from provenformer.functions.distance import entries_factor
-from provenformer.functions.targets import Target
+from provenformer.functions.targets import AGREES, Target
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.storage import save, target_spec
 from provenformer.symbols.trace import Traced, samples, trace
@@ -92,18 +92,18 @@ def compile_circuit(
         raise ProvenformerError(
             f"the checker finds {bounds['float64'] * whole:.3g} for a circuit built for {tolerance:g}; use a larger tolerance."
         )
-    require_agreement(target, built.network, bounds["float64"])
+    require_agreement(target, built.network, bounds["float64"], traced.rounding)
     return CompiledCircuit(
         target, norm_order, traced, built.network, _certificate(target, p, built, checked, bounds, whole)
     )
 
 
-def require_agreement(target: Target, network: CircuitNetwork, bound: float) -> None:
-    """Raise if the network is farther from the function than its bound on any sample."""
+def require_agreement(target: Target, network: CircuitNetwork, bound: float, rounding: float) -> None:
+    """Raise if the network is farther from the function, itself computed with rounding, than its bound on any sample."""
     x = samples(target)
     wanted = target(x)
     error = np.abs(network(x) - wanted).max(axis=(1, 2))
-    noise = 1e-9 * max(1.0, float(np.abs(wanted).max()))  # f itself is computed in float64
+    noise = min(AGREES * float(np.abs(wanted).max()), bound / 100) + rounding
     if error.max() > bound + noise:
         at = x[int(np.argmax(error))]
         raise ProvenformerError(

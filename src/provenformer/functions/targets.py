@@ -21,6 +21,7 @@ from provenformer.base.arrays import FloatArray, require_sequences
 from provenformer.base.errors import ProvenformerError, TargetError
 
 Function = Callable[[Any], Any]
+AGREES = 1e-9  # two ways to compute a function in float64 differ by at most this share of its largest value
 SIZE_LIMIT = 1 << 16  # numbers per token, tokens per sequence
 MANY = 1 << 13  # sequences in the largest batch on which a function is tried,
 PAIRS = 1 << 22  # or fewer: so many pairs of numbers of a sequence in all, since functions compare tokens
@@ -125,7 +126,7 @@ class Target:
         """A sequence X and a permutation P with f(XP) != f(X)P beyond rounding, or None if sampling finds none."""
         x = self.sample(samples, seed)
         y = self(x)
-        scale = 1e-9 * max(1.0, float(np.abs(y).max()))
+        scale = AGREES * float(np.abs(y).max())
         swap_and_cycle = ([1, 0, *range(2, self.seq_len)], [*range(1, self.seq_len), 0])  # they generate all
         for order in swap_and_cycle:
             wrong = np.abs(self(x[..., order]) - y[..., order]).max(axis=(-2, -1)) > scale
@@ -138,14 +139,16 @@ class Target:
         chance, on earlier calls. As tried on batches of one, of five and of many sequences."""
         many = self.sample(max(8, min(MANY, PAIRS // (self.token_dim * self.seq_len) ** 2)), seed=3)
         x, together = many[:5], self(many[:5])
-        scale = 1e-9 * max(1.0, float(np.abs(together).max()))
+        scale = AGREES * float(np.abs(together).max())
         if (np.abs(np.concatenate([self(one[None]) for one in x]) - together) > scale).any():
             raise TargetError(
                 f"target '{self.name}' mixes the sequences of a batch: f of several differs from f of each; "
                 "reduce over the last two axes only, for example axis=-1."
             )
         first, again = self(many), self(many[::-1])[::-1]
-        if (np.abs(first[:5] - together) > scale).any() or (np.abs(first - again) > scale + 1e-9 * np.abs(first)).any():
+        if (np.abs(first[:5] - together) > scale).any() or (
+            np.abs(first - again) > scale + AGREES * np.abs(first)
+        ).any():
             raise TargetError(
                 f"target '{self.name}' gives two results for one sequence: f must depend on nothing but X, neither on chance "
                 "nor on earlier calls nor on the size of the batch."
@@ -166,7 +169,7 @@ class Target:
             return
         rng = np.random.default_rng(seed)
         x = self.sample(samples, seed)
-        scale = 1e-9 * max(1.0, float(np.abs(self(x)).max()))
+        scale = AGREES * float(np.abs(self(x)).max())
         which, row, column = (
             np.arange(samples),
             rng.integers(self.token_dim, size=samples),

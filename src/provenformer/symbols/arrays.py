@@ -1,8 +1,9 @@
 """Symbolic arrays: run an ordinary numpy function (..., d, n) on them and get the graph of its formula.
 
-Every axis has a role, feature or token, given when it is made and carried along: a token axis is one along which entries come
-from different tokens, wherever numpy moves them, and never one that happens to have length n. Entries along feature axes are
-cells of their own; along a token axis one cell (a Lin) stands for all.
+Every axis has a role, feature, token or batch, given when it is made and carried along: a token axis is one along which
+entries come from different tokens, wherever numpy moves them, and never one that happens to have length n. Entries along
+feature axes are cells of their own; along a token axis one cell (a Lin) stands for all. The batch axis, the first of the input,
+is that of the sequences: one cell stands for all there too, and nothing may look at, reduce or mix it.
 """
 
 from __future__ import annotations
@@ -21,21 +22,25 @@ from provenformer.symbols import atoms, pairs
 from provenformer.symbols.formula import RECIPROCAL, SQUARE, UNARY, VARIABLE, Formula
 from provenformer.symbols.formula import apply as formula_of
 from provenformer.symbols.graph import Graph, Lin
-from provenformer.symbols.linear import add, constant, divide, mix, of_atom, scale
-from provenformer.symbols.moves import moved
+from provenformer.symbols.linear import ONE, add, constant, divide, mix, of_atom, scale
+from provenformer.symbols.moves import moved, one_of_batch
 from provenformer.symbols.pairs import Peak, Powers, Scores, Total, Weights, expanded
 
 Cells = NDArray[np.object_]
+REMEDY = "count axes from the end, axis=-1 for tokens and axis=-2 for features"
 
 
 class Symbol(AbstractArray):
-    """cells: token axes have length 1 there. A constant has `values` instead, and takes the roles of what it meets."""
+    """cells: token and batch axes have length 1 there. A constant has `values` instead, and takes the roles of what it
+    meets. Only what is computed from constants alone has no batch axis."""
 
-    __slots__ = ("cells", "graph", "length", "tokens", "values")
+    __slots__ = ("batch", "cells", "graph", "length", "tokens", "values")
     plural: ClassVar[str] = "symbols"
 
-    def __init__(self, graph: Graph, shape: tuple[int, ...], tokens: tuple[int, ...], cells: Cells) -> None:
-        self.graph, self.length, self.tokens, self.cells = graph, shape, tokens, cells
+    def __init__(
+        self, graph: Graph, shape: tuple[int, ...], tokens: tuple[int, ...], cells: Cells, batch: int | None = None
+    ) -> None:
+        self.graph, self.length, self.tokens, self.cells, self.batch = graph, shape, tokens, cells, batch
         self.values: FloatArray | None = None
 
     @classmethod
@@ -62,15 +67,18 @@ class Symbol(AbstractArray):
     def whole_power(self, exponent: int) -> Symbol:
         if exponent == 1:
             return self
-        power = SQUARE
-        for _ in range(exponent - 2):
-            power = formula_of("multiply", power, VARIABLE)
+        power = VARIABLE
+        for bit in f"{exponent:b}"[1:]:
+            power = formula_of("square", power)
+            power = formula_of("multiply", power, VARIABLE) if bit == "1" else power
         return _mapped(self, lambda cell: _function(self.graph, "power", power, cell))
 
     def along(self, name: str, axis: int) -> Symbol:
         if self.values is not None:
             return Symbol.constant(self.graph, _numpy_along(name, self.values, axis))
         axis += self.ndim
+        if axis == self.batch:
+            raise Untraceable(f"np.{name} over the batch mixes sequences; {REMEDY}.")
         if axis in self.tokens:
             return _along_tokens(self, name, axis)
         return _along_features(self, name, axis)
@@ -81,12 +89,12 @@ class Symbol(AbstractArray):
         return Symbol(self.graph, *moved(self.graph, parts, move))
 
 
-def inputs(graph: Graph) -> Symbol:
-    """X: (d, n)."""
-    cells = np.empty((graph.token_dim, 1), dtype=object)
+def inputs(graph: Graph, batch: int) -> Symbol:
+    """X: (batch, d, n), of two sequences or more: what mixes them is seen."""
+    cells = np.empty((1, graph.token_dim, 1), dtype=object)
     for row in range(graph.token_dim):
-        cells[row, 0] = of_atom(graph, graph.atoms[row])
-    return Symbol(graph, (graph.token_dim, graph.seq_len), (1,), cells)
+        cells[0, row, 0] = of_atom(graph, graph.atoms[row])
+    return Symbol(graph, (batch, graph.token_dim, graph.seq_len), (2,), cells, 0)
 
 
 def _each(function: Callable[..., Any], *cells: Cells) -> Cells:
@@ -101,7 +109,7 @@ def _mapped(x: Symbol, function: Callable[[Any], Any]) -> Symbol:
     if x.values is not None:
         found = _each(lambda v: function(constant(v)), x.values.astype(object))
         return Symbol(x.graph, x.shape, (), found)
-    return Symbol(x.graph, x.shape, x.tokens, _each(function, x.cells))
+    return Symbol(x.graph, x.shape, x.tokens, _each(function, x.cells), x.batch)
 
 
 # Element by element.
@@ -140,6 +148,12 @@ def _binary(name: str, a: Symbol, b: Symbol) -> Symbol:
     graph, shape = a.graph, np.broadcast_shapes(a.shape, b.shape)
     if a.values is not None and b.values is not None:
         return Symbol.constant(graph, np.asarray(getattr(np, name)(a.values, b.values), dtype=np.float64))
+    batches = {x.batch + len(shape) - x.ndim for x in (a, b) if x.batch is not None}
+    if len(batches) > 1:
+        raise Untraceable(f"the batch meets another axis; {REMEDY}.")
+    batch = min(batches, default=None)
+    if batch is not None:
+        a, b = (per_sequence(x, batch - len(shape) + x.ndim) for x in (a, b))
     tokens = tuple(sorted({axis + len(shape) - x.ndim for x in (a, b) for axis in x.tokens}))
     if len(tokens) > 2:
         raise Untraceable("a value of three tokens is not available in circuits; pairs of tokens are the limit.")
@@ -149,10 +163,22 @@ def _binary(name: str, a: Symbol, b: Symbol) -> Symbol:
             raise Untraceable("division by a constant that is 0; give another.")
         if len(tokens) < 2:
             cells = _each(lambda x, y: divide(graph, _known(x), y.constant), left, right)
-            return Symbol(graph, shape, tokens, cells)
+            return Symbol(graph, shape, tokens, cells, batch)
         name, right = "multiply", _on_axes(Symbol.constant(graph, 1.0 / b.values), shape, tokens)
     rule = _pair_rule if len(tokens) == 2 else _single_rule
-    return Symbol(graph, shape, tokens, _each(lambda x, y: rule(graph, name, x, y), left, right))
+    return Symbol(graph, shape, tokens, _each(lambda x, y: rule(graph, name, x, y), left, right), batch)
+
+
+def per_sequence(x: Symbol, axis: int) -> Symbol:
+    """x where it meets the batch at that axis: what has no batch of its own must be the same for every sequence."""
+    if x.batch is not None or axis < 0 or x.shape[axis] == 1:
+        return x
+    if x.values is not None:
+        return Symbol.constant(x.graph, one_of_batch(x.values, x.values, axis))
+    if axis in x.tokens:
+        raise Untraceable(f"the batch meets another axis; {REMEDY}.")
+    keys = _each(lambda cell: _known(cell).key, x.cells)
+    return Symbol(x.graph, _with(x.shape, axis, 1), x.tokens, one_of_batch(x.cells, keys, axis))
 
 
 def _single_rule(graph: Graph, name: str, x: Any, y: Any) -> Any:
@@ -182,9 +208,9 @@ def _pair_rule(graph: Graph, name: str, x: Any, y: Any) -> Any:
     if name == "divide":
         if isinstance(y, Total):
             return pairs.over_total(x, y)
-        if isinstance(y, Scores) and len(y.terms) == 1 and y.bias is None:
+        if isinstance(y, Scores) and len(y.terms) == 1 and y.bias is None and y.shifted is None:
             (row, column), inverse = y.terms[0], RECIPROCAL
-            over = tuple(part if part is pairs.ONE else atoms.apply(graph, inverse, part) for part in (row, column))
+            over = tuple(part if part is ONE else atoms.apply(graph, inverse, part) for part in (row, column))
             return pairs.times(graph, x, Scores(((over[0], over[1]),)))
         raise Untraceable(f"division by a value of two tokens is not available in circuits; {pairs.REMEDY}.")
     if isinstance(x, Peak | Total) or isinstance(y, Peak | Total):
@@ -206,7 +232,12 @@ def _on_axes(x: Symbol, shape: tuple[int, ...], tokens: tuple[int, ...]) -> Cell
     mine = [axis + before for axis in x.tokens]
     if len(tokens) == 2 and len(mine) < 2:
         axis = pairs.COLUMN if mine == [tokens[1]] else pairs.ROW
-        cells = _each(lambda cell: cell if isinstance(cell, Peak | Total) else pairs.lifted(_known(cell), axis), cells)
+        cells = _each(
+            lambda cell: (
+                pairs.in_place(cell, axis) if isinstance(cell, Peak | Total) else pairs.lifted(_known(cell), axis)
+            ),
+            cells,
+        )
     return cells
 
 
@@ -246,7 +277,7 @@ def _with_token_axes(x: Symbol, axes: Sequence[int]) -> Symbol:
         joined = np.empty(lines.shape[:-1], dtype=object)
         for index in np.ndindex(joined.shape):
             joined[index] = stacked(x.graph, [_known(cell) for cell in lines[index]])
-        x = Symbol(x.graph, x.shape, (axis,), np.expand_dims(joined, axis))
+        x = Symbol(x.graph, x.shape, (axis,), np.expand_dims(joined, axis), x.batch)
         if size > x.graph.seq_len:
             raise Untraceable(f"an axis of {size} tokens is longer than the sequence ({x.graph.seq_len}).")
     return x
@@ -283,8 +314,8 @@ def _along_tokens(x: Symbol, name: str, axis: int) -> Symbol:
     }
     cells = _each(lambda cell: rules[name](expanded(_known(cell), length)), x.cells)
     if name in ("sum", "max", "min"):
-        return Symbol(graph, _with(x.shape, axis, 1), (), cells)
-    return Symbol(graph, x.shape, x.tokens, cells)
+        return Symbol(graph, _with(x.shape, axis, 1), (), cells, x.batch)
+    return Symbol(graph, x.shape, x.tokens, cells, x.batch)
 
 
 def _along_pairs(x: Symbol, name: str, axis: int, which: int) -> Symbol:
@@ -296,7 +327,7 @@ def _along_pairs(x: Symbol, name: str, axis: int, which: int) -> Symbol:
         cells = _each(lambda cell: Peak(cell, which), x.cells)
     else:
         raise Untraceable(f"np.{name} over pairs of tokens is not available in circuits; {pairs.REMEDY}.")
-    return Symbol(x.graph, _with(x.shape, axis, 1), rest, cells)
+    return Symbol(x.graph, _with(x.shape, axis, 1), rest, cells, x.batch)
 
 
 def _along_features(x: Symbol, name: str, axis: int) -> Symbol:
@@ -310,13 +341,13 @@ def _along_features(x: Symbol, name: str, axis: int) -> Symbol:
                 low = _each(lambda u, v: two(graph, "minimum", u, v), slices[i], slices[j])
                 slices[j] = _each(lambda u, v: two(graph, "maximum", u, v), slices[i], slices[j])
                 slices[i] = low
-        return Symbol(graph, x.shape, x.tokens, np.concatenate(slices, axis=axis))
+        return Symbol(graph, x.shape, x.tokens, np.concatenate(slices, axis=axis), x.batch)
     running = slices[:1]
     for one in slices[1:]:
         running.append(_each(lambda u, v: two(graph, join[name], u, v), running[-1], one))
     if name.startswith("cum"):
-        return Symbol(graph, x.shape, x.tokens, np.concatenate(running, axis=axis))
-    return Symbol(graph, _with(x.shape, axis, 1), x.tokens, running[-1])
+        return Symbol(graph, x.shape, x.tokens, np.concatenate(running, axis=axis), x.batch)
+    return Symbol(graph, _with(x.shape, axis, 1), x.tokens, running[-1], x.batch)
 
 
 def _numpy_along(name: str, values: FloatArray, axis: int) -> FloatArray:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import Untraceable
 from provenformer.symbols.graph import Atom, Graph, Lin, Term
 
 UNIT = 2.0**-53
+LEAST = 2.0**-1022  # below it numbers lose digits: no product of coefficients may get there
+TINY = 2.0**-1074  # what rounding may take from a product that is not 0, however small
 
 
 def gamma(k: float) -> float:
@@ -31,6 +34,7 @@ def add(graph: Graph, x: Lin, y: Lin, factor: float = 1.0) -> Lin:
     rows = max(x.rows, y.rows)
     if not {x.rows, y.rows} <= {1, rows}:
         raise ValueError(f"token axes of {x.rows} and {y.rows} entries")
+    _require_digits(y, factor)
     terms = dict(x.terms)
     for i, term in y.terms.items():
         before = terms.get(i, Term(0.0))
@@ -38,19 +42,20 @@ def add(graph: Graph, x: Lin, y: Lin, factor: float = 1.0) -> Lin:
         terms[i] = _tidy(graph, graph.atoms[i], before.own + factor * term.own, mix, rows)
     result = _lin(rows, terms, x.constant + factor * y.constant, 0.0)
     exact = abs(factor) == 1 and not (x.terms.keys() & y.terms.keys()) and not (x.constant.any() and y.constant.any())
-    rounding = 0.0 if exact else gamma(2) * (abs(factor) * size(graph, y) + size(graph, result))
-    return _with_slack(result, x.slack + abs(factor) * y.slack + rounding)
+    rounding = 0.0 if exact else _up(gamma(2), _up(abs(factor), size(graph, y)) + size(graph, result))
+    return _with_slack(result, x.slack + _up(abs(factor), y.slack) + rounding)
 
 
 def scale(graph: Graph, x: Lin, factors: FloatArray | float) -> Lin:
     """factors_j * x_j: one factor, or one per token."""
     array = np.atleast_1d(np.asarray(factors, dtype=np.float64))
+    _require_digits(x, array)
     if (array == array[0]).all() and len(array) in (1, x.rows):
         factor = float(array[0])
         terms = {i: Term(t.own * factor, None if t.mix is None else t.mix * factor) for i, t in x.terms.items()}
         result = _lin(x.rows, terms, x.constant * factor, 0.0)
         exact = factor == 0 or np.frexp(factor)[0] in (0.5, -0.5)  # a power of two
-        return _with_slack(result, abs(factor) * x.slack + (0.0 if exact else gamma(1) * size(graph, result)))
+        return _with_slack(result, _up(abs(factor), x.slack) + (0.0 if exact else _up(gamma(1), size(graph, result))))
     rows = len(array)
     if x.rows not in (1, rows):
         raise ValueError(f"token axes of {x.rows} and {rows} entries")
@@ -66,18 +71,20 @@ def scale(graph: Graph, x: Lin, factors: FloatArray | float) -> Lin:
                 mix[np.arange(rows), np.arange(rows)] += array * term.own
         terms[i] = _tidy(graph, graph.atoms[i], 0.0, mix, rows)
     result = _lin(rows, terms, array * x.constant, 0.0)
-    return _with_slack(result, float(np.abs(array).max()) * x.slack + gamma(2) * size(graph, result))
+    return _with_slack(result, _up(float(np.abs(array).max()), x.slack) + _up(gamma(2), size(graph, result)))
 
 
 def divide(graph: Graph, x: Lin, divisors: FloatArray) -> Lin:
     """x_j / divisors_j: the reciprocal is rounded once more."""
+    _require_digits(ONE, 1.0 / divisors)
     result = scale(graph, x, 1.0 / divisors)
     exact = (np.abs(np.frexp(divisors)[0]) == 0.5).all()
-    return result if exact else _with_slack(result, result.slack + gamma(2) * size(graph, result))
+    return result if exact else _with_slack(result, result.slack + _up(gamma(2), size(graph, result)))
 
 
 def mix(graph: Graph, x: Lin, rows: FloatArray) -> Lin:
     """rows @ x along the token axis, rows: (new length, x.rows)."""
+    _require_digits(x, rows)
     sums, length = rows.sum(axis=1), rows.shape[0]
     even = bool((sums == sums[0]).all())
     terms = {}
@@ -99,7 +106,7 @@ def mix(graph: Graph, x: Lin, rows: FloatArray) -> Lin:
     weight = float(np.abs(rows).sum(axis=1).max())
     if ((rows == 0) | (rows == 1)).all() and (np.count_nonzero(rows, axis=1) <= 1).all():  # a choice of tokens
         return _with_slack(result, x.slack)
-    return _with_slack(result, weight * (x.slack + gamma(x.rows + 2) * size(graph, x)))
+    return _with_slack(result, _up(weight, x.slack + _up(gamma(x.rows + 2), size(graph, x))))
 
 
 def size(graph: Graph, x: Lin) -> float:
@@ -107,7 +114,7 @@ def size(graph: Graph, x: Lin) -> float:
     total = float(np.abs(x.constant).max())
     for i, term in x.terms.items():
         weight = abs(term.own) + (0.0 if term.mix is None else float(np.abs(term.mix).sum(axis=1).max()))
-        total += weight * graph.atoms[i].size
+        total += _up(weight, graph.atoms[i].size)
     return total
 
 
@@ -128,6 +135,28 @@ def positive_and_negative(graph: Graph, x: Lin, number: int) -> tuple[FloatArray
         positive - np.maximum(diagonal, 0.0) + np.maximum(both, 0.0),
         negative - np.minimum(diagonal, 0.0) + np.minimum(both, 0.0),
     )
+
+
+def _up(a: float, b: float) -> float:
+    """a * b of numbers >= 0: never 0 unless one of them is."""
+    return a * b + TINY if a and b else 0.0
+
+
+def _require_digits(x: Lin, factors: FloatArray | float) -> None:
+    """Raise if a product of coefficients may be so small that it loses digits: slack is a share of what is left."""
+    parts = [x.constant, *(np.array([t.own]) for t in x.terms.values())]
+    parts += [np.ravel(t.mix) for t in x.terms.values() if t.mix is not None]
+    by, least = _smallest(np.atleast_1d(factors)), min(_smallest(part) for part in parts)
+    if by < 1 and by * least < LEAST:
+        raise Untraceable(
+            f"coefficients of {least:.1e} and {by:.1e} multiply to less than float64 has; rescale the function."
+        )
+
+
+def _smallest(values: FloatArray) -> float:
+    """Of those that are not 0."""
+    sizes = np.abs(values)
+    return float(np.min(sizes, initial=np.inf, where=sizes > 0))
 
 
 def _plus(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
@@ -163,3 +192,6 @@ def _tidy(graph: Graph, atom: Atom, own: float, mixing: FloatArray | None, rows:
         if only_diagonal and (diagonal == diagonal[0]).all():
             return Term(own + float(diagonal[0]))
     return Term(own, mixing)
+
+
+ONE = constant(1.0)

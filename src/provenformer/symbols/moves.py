@@ -35,43 +35,86 @@ class Movable(Protocol):
     tokens: tuple[int, ...]
     cells: Cells
     values: FloatArray | None
+    batch: int | None
 
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """For every entry of every part, in order: the part, its cell there, and its position along each token axis (or -1)."""
+    """For every entry of every part, in order: the part, its cell there, and its position along each token axis (or -1) and
+    along the batch axis (or -1)."""
 
     part: Ints
     cell: Ints
     token: tuple[Ints, Ints]
+    batch: Ints
 
     @classmethod
     def of(cls, parts: Sequence[Movable]) -> Entries:
-        columns: list[list[Ints]] = [[], [], [], []]
+        columns: list[list[Ints]] = [[], [], [], [], []]
         for number, x in enumerate(parts):
             size = int(np.prod(x.shape, dtype=np.int64))
             tokens = () if x.values is not None else x.tokens
             features = x.shape if x.values is not None else x.cells.shape
             index = np.indices(x.shape, sparse=False).reshape(len(x.shape), size)
-            inner = [np.zeros_like(i) if axis in tokens else i for axis, i in enumerate(index)]
+            inner = [np.zeros_like(i) if axis in (*tokens, x.batch) else i for axis, i in enumerate(index)]
             columns[0].append(np.full(size, number))
             columns[1].append(
                 np.ravel_multi_index(tuple(inner), features) if features else np.zeros(size, dtype=np.int64)
             )
             for k in (0, 1):
                 columns[2 + k].append(index[tokens[k]] if len(tokens) > k else np.full(size, -1))
-        part, cell, first, second = (np.concatenate(each) for each in columns)
-        return cls(part, cell, (first, second))
+            columns[4].append(np.full(size, -1) if x.batch is None else index[x.batch])
+        part, cell, first, second, batch = (np.concatenate(each) for each in columns)
+        return cls(part, cell, (first, second), batch)
 
 
 def moved(
     graph: Graph, parts: Sequence[Movable], move: Callable[..., Any]
-) -> tuple[tuple[int, ...], tuple[int, ...], Cells]:
-    """Shape, token axes and cells of move(parts)."""
+) -> tuple[tuple[int, ...], tuple[int, ...], Cells, int | None]:
+    """Shape, token axes, cells and batch axis of move(parts)."""
     starts = np.cumsum([0, *(int(np.prod(x.shape, dtype=np.int64)) for x in parts)])
     labels = [np.arange(a, b).reshape(x.shape) for x, a, b in zip(parts, starts, starts[1:], strict=False)]
     out = np.asarray(move(*labels))
     entries = Entries.of(parts)
+    if all(x.batch is None for x in parts):
+        return out.shape, *_moved_sequence(graph, parts, entries, out), None
+    batch, one = _one_sequence(parts, labels, entries.batch[out], out)
+    return out.shape, *_moved_sequence(graph, parts, entries, one), batch
+
+
+def _one_sequence(parts: Sequence[Movable], labels: Sequence[Ints], batch: Ints, out: Ints) -> tuple[int, Ints]:
+    """The batch axis of a result, and the entries of one sequence: those of every other are the same of another sequence."""
+    axes = [axis for axis in range(out.ndim) if _varies(batch, axis)]
+    if len(axes) != 1:
+        raise Untraceable("the batch axis is cut, merged, repeated or indexed; write ... for it, as in x[..., 0, :].")
+    place = np.arange(out.shape[axes[0]]).reshape(-1, *(1,) * (out.ndim - axes[0] - 1))
+    if ((batch >= 0) & (batch != place)).any() or out.shape[axes[0]] != batch.max() + 1:
+        raise Untraceable("sequences of the batch are exchanged or mixed; leave the first axis as it is.")
+    alike = np.concatenate([np.ravel(_alike(x, numbers)) for x, numbers in zip(parts, labels, strict=True)])
+    return axes[0], one_of_batch(out, alike[out], axes[0])
+
+
+def _alike(x: Movable, labels: Ints) -> Ints:
+    """A label for every entry, equal for those that differ only in the sequence, or are equal constants."""
+    if x.batch is not None:
+        return np.broadcast_to(np.take(labels, [0], axis=x.batch), labels.shape)
+    first: dict[object, int] = {}
+    keys = [cell.key for cell in x.cells.ravel()] if x.values is None else x.values.ravel().tolist()
+    found = [first.setdefault(key, label) for key, label in zip(keys, labels.ravel().tolist(), strict=True)]
+    return np.array(found, dtype=np.int64)
+
+
+def one_of_batch(x: Any, keys: Any, axis: int) -> Any:
+    """The first entry along the batch axis, kept with length 1; refused unless the keys are equal along it."""
+    if not (keys == np.take(keys, [0], axis=axis)).all():
+        raise Untraceable("the batch meets numbers that differ along it; leave the first axis as it is.")
+    return np.take(x, [0], axis=axis)
+
+
+def _moved_sequence(
+    graph: Graph, parts: Sequence[Movable], entries: Entries, out: Ints
+) -> tuple[tuple[int, ...], Cells]:
+    """Token axes and cells of moved entries."""
     if any(len(x.tokens) == 2 for x in parts if x.values is None):
         return _moved_pairs(graph, parts, entries, out)
     axes = [axis for axis in range(out.ndim) if _varies(entries.token[0][out], axis)]
@@ -93,7 +136,7 @@ def moved(
         if key not in made:
             made[key] = _line(graph, parts, flat, entries, line)
         cells[index] = made[key]
-    return out.shape, tuple(axes), np.expand_dims(cells, axes[0]) if axes else cells
+    return tuple(axes), np.expand_dims(cells, axes[0]) if axes else cells
 
 
 def _varies(token: Ints, axis: int) -> bool:
@@ -139,20 +182,16 @@ def _line(graph: Graph, parts: Sequence[Movable], flat: list[Any], entries: Entr
     return Lin(len(line), total.terms, total.constant, total.slack)
 
 
-def _moved_waiting(
-    parts: Sequence[Movable], entries: Entries, out: Ints, axis: int
-) -> tuple[tuple[int, ...], tuple[int, ...], Cells]:
+def _moved_waiting(parts: Sequence[Movable], entries: Entries, out: Ints, axis: int) -> tuple[tuple[int, ...], Cells]:
     """A maximum or a sum over pairs on its way to complete a softmax: axes may come and go, nothing else."""
     lines = np.moveaxis(out, axis, -1)
-    if len(parts) != 1 or not (entries.token[0][lines] == np.arange(lines.shape[-1])).all():
+    cell, token = entries.cell[lines], entries.token[0][lines]
+    if len(parts) != 1 or not ((token == np.arange(lines.shape[-1])) & (cell == cell[..., :1])).all():
         raise Untraceable("a sum over pairs of tokens may only complete a softmax; it cannot be moved about.")
-    cells = parts[0].cells.ravel()[entries.cell[lines[..., 0]]]
-    return out.shape, (axis,), np.expand_dims(cells, axis)
+    return (axis,), np.expand_dims(parts[0].cells.ravel()[cell[..., 0]], axis)
 
 
-def _moved_pairs(
-    graph: Graph, parts: Sequence[Movable], entries: Entries, out: Ints
-) -> tuple[tuple[int, ...], tuple[int, ...], Cells]:
+def _moved_pairs(graph: Graph, parts: Sequence[Movable], entries: Entries, out: Ints) -> tuple[tuple[int, ...], Cells]:
     """Axes of pairs may be exchanged, and entries masked by a constant; they may not be cut."""
     n = graph.seq_len
     rows, columns = ([a for a in range(out.ndim) if _varies(token[out], a)] for token in entries.token)
@@ -178,7 +217,7 @@ def _moved_pairs(
     for index in np.ndindex(cells.shape):
         cells[index] = _pair_cell(graph, parts, entries, lines[index], from_pair[index], turned)
     axes = tuple(sorted((rows[0], columns[0])))
-    return out.shape, axes, np.expand_dims(cells, axes)
+    return axes, np.expand_dims(cells, axes)
 
 
 def _pair_cell(
@@ -198,15 +237,22 @@ def _pair_cell(
         if values is None or not isinstance(found, Scores):
             raise Untraceable("only scores of a softmax may be masked, and only by a constant; add a mask instead.")
         largest = max(largest, float(values.ravel()[cell[~from_pair & (numbers == other)]].max()))
-    if largest > _at_least(graph, found) - FAR:
+    low, high = _between(graph, found)
+    least = low if found.shifted is None else low - high  # less a maximum: above the lowest less the highest
+    if largest > least - FAR - 1e-9 * (abs(low) + abs(high)):
         raise Untraceable(f"a mask of {largest:.4g} is not far below the scores; use -np.inf (or -1e9) in np.where.")
     bias = np.where(from_pair, 0.0, -np.inf)
     return Scores(found.terms, bias if found.bias is None else np.where(from_pair, found.bias, -np.inf), found.shifted)
 
 
-def _at_least(graph: Graph, scores: Scores) -> float:
-    total = 0.0 if scores.bias is None else float(scores.bias[np.isfinite(scores.bias)].min())
+def _between(graph: Graph, scores: Scores) -> tuple[float, float]:
+    """Bounds of scores before anything is taken off them, where no mask says -inf."""
+    low = high = 0.0
+    if scores.bias is not None:
+        kept = scores.bias[np.isfinite(scores.bias)]
+        low, high = float(kept.min()), float(kept.max())
     for row, column in scores.terms:
         (a, b), (c, d) = hull(graph, row), hull(graph, column)
-        total += min(a * c, a * d, b * c, b * d)
-    return total
+        products = (a * c, a * d, b * c, b * d)
+        low, high = low + min(products), high + max(products)
+    return low, high

@@ -17,10 +17,9 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Untraceable
 from provenformer.symbols.atoms import attend, product
 from provenformer.symbols.graph import Graph, Lin
-from provenformer.symbols.linear import add, constant, mix, scale
+from provenformer.symbols.linear import ONE, add, constant, mix, scale
 
 ROW, COLUMN = 0, 1
-ONE = constant(1.0)
 REMEDY = "only scores of a softmax over tokens may depend on two tokens; write it with np.exp(scores) / np.sum(np.exp(scores))"
 
 
@@ -87,6 +86,15 @@ def lifted(x: Lin, axis: int) -> Scores:
     return Scores(((x, ONE),) if axis == ROW else ((ONE, x),))
 
 
+def in_place(waiting: Peak | Total, axis: int) -> Peak | Total:
+    """What was reduced over one axis of the pairs and waits to complete a softmax depends on the token of the other."""
+    if axis == waiting.axis:
+        raise Untraceable(
+            f"a maximum or a sum over pairs of tokens meets them along the axis that it was taken over; {REMEDY}."
+        )
+    return waiting
+
+
 def plus(graph: Graph, a: Pair, b: Pair, factor: float) -> Scores:
     """a + factor * b."""
     if not isinstance(a, Scores) or not isinstance(b, Scores) or a.shifted is not None or b.shifted is not None:
@@ -104,6 +112,7 @@ def times(graph: Graph, a: Pair, b: Pair) -> Pair:
             not isinstance(weights, Weights)
             or not isinstance(other, Scores)
             or other.bias is not None
+            or other.shifted is not None
             or len(other.terms) != 1
         ):
             raise Untraceable(f"softmax weights times a value of two tokens are not available; {REMEDY}.")
@@ -137,7 +146,7 @@ def exponential(a: Pair) -> Powers:
 
 def without_peak(a: Pair, peak: Peak) -> Scores:
     """scores - max over an axis of the same scores."""
-    if not isinstance(a, Scores) or a is not peak.scores:
+    if not isinstance(a, Scores) or a is not peak.scores or a.shifted not in (None, peak.axis):
         raise Untraceable(
             f"the maximum over pairs may only be taken off the scores that it is the maximum of; {REMEDY}."
         )

@@ -8,11 +8,11 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, Untraceable
-from provenformer.functions.targets import Target
-from provenformer.symbols.arrays import Symbol, inputs, stacked
+from provenformer.functions.targets import AGREES, Target
+from provenformer.symbols.arrays import Symbol, inputs, per_sequence, stacked
 from provenformer.symbols.evaluate import evaluate
-from provenformer.symbols.graph import Graph, Input, Lin
-from provenformer.symbols.linear import constant
+from provenformer.symbols.graph import Graph, Input, Key, Lin
+from provenformer.symbols.linear import UNIT, constant, size
 from provenformer.symbols.pairs import expanded
 
 SAMPLES = 24  # of each kind, fewer for long sequences: pairs of tokens take their square
@@ -20,7 +20,8 @@ DISCONTINUOUS = (
     "greater", "greater_equal", "less", "less_equal", "equal", "not_equal", "sign", "heaviside", "floor", "ceil", "rint", "round",
     "trunc", "argsort", "argmax", "argmin",
 )  # fmt: skip
-AGREES = 1e-9  # of the largest value: graph and function are both computed in float64
+ROUNDINGS = 16
+BATCHES = (2, 3)  # sequences in the batches that a function is traced on; neither may matter
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,16 @@ class Traced:
         """What the graph computes for sequences (batch, d, n)."""
         return evaluate(self.graph, self.outputs, x)
 
+    @property
+    def key(self) -> Key:
+        """Equal for equal graphs."""
+        return (*(atom.operation.key for atom in self.graph.atoms), *(lin.key for lin in self.outputs))
+
+    @property
+    def rounding(self) -> float:
+        """About what float64 changes in values of the function: a share of all that adds up to them, and of what cancelled."""
+        return max(ROUNDINGS * UNIT * size(self.graph, lin) + ROUNDINGS * lin.slack for lin in self.outputs)
+
     def __str__(self) -> str:
         """The atoms in order, one a line, then the outputs."""
         atoms = [f"{a.number}: {_shown(a.operation)}  in [{a.low:.4g}, {a.high:.4g}]" for a in self.graph.atoms]
@@ -42,12 +53,22 @@ class Traced:
 
 def trace(target: Target) -> Traced:
     """Run the function on symbols. An Untraceable names the operation that has no rule, and the remedy."""
+    traced, again = (_traced(target, batch) for batch in BATCHES)
+    if traced.key != again.key:
+        raise Untraceable(
+            f"target '{target.name}' computes something else on batches of another size; sizes are x.shape[-2] and x.shape[-1]."
+        )
+    require_agreement(target, traced)
+    return traced
+
+
+def _traced(target: Target, batch: int) -> Traced:
     d, n = target.token_dim, target.seq_len
     graph = Graph(d, n)
     for row, (low, high) in enumerate(zip(*target.support, strict=True)):
         graph.atom(Input(row), False, float(low), float(high))
     try:
-        result = target.fn(inputs(graph))
+        result = target.fn(inputs(graph, batch))
     except ProvenformerError as error:
         raise Untraceable(f"target '{target.name}' cannot be a circuit: {error}") from error
     except Exception as error:
@@ -55,16 +76,14 @@ def trace(target: Target) -> Traced:
         jumps = any(f"numpy.{name} " in f"{reason} " for name in DISCONTINUOUS)
         remedy = "it jumps; use np.maximum, np.clip or a steep np.tanh" if jumps else "use construction='sum'"
         raise Untraceable(f"target '{target.name}' cannot be a circuit: {reason}; {remedy}.") from error
-    traced = Traced(graph, _outputs(target, graph, result))
-    require_agreement(target, traced)
-    return traced
+    return Traced(graph, _outputs(target, graph, result, (batch, d, n)))
 
 
 def require_agreement(target: Target, traced: Traced) -> None:
     """Raise if the graph and the function differ on random, corner, few-valued or nearly constant sequences."""
     x = samples(target)
     wanted, found = target(x), traced(x)
-    wrong = np.abs(found - wanted) > AGREES * max(1.0, float(np.abs(wanted).max()))
+    wrong = np.abs(found - wanted) > AGREES * float(np.abs(wanted).max()) + traced.rounding
     if wrong.any() or not np.isfinite(found).all():
         at = x[int(np.argwhere(wrong | ~np.isfinite(found))[0][0])]
         raise ProvenformerError(
@@ -90,27 +109,30 @@ def samples(target: Target, count: int | None = None, seed: int = 5) -> FloatArr
     return np.asarray(target.low[:, None] + unit * (target.high - target.low)[:, None])
 
 
-def _outputs(target: Target, graph: Graph, result: object) -> list[Lin]:
+def _outputs(target: Target, graph: Graph, result: object, shape: tuple[int, int, int]) -> list[Lin]:
     """One combination per row of the result, each with n rows."""
-    d, n = target.token_dim, target.seq_len
+    _, d, n = shape
     if not isinstance(result, Symbol):
         result = Symbol.constant(graph, np.asarray(result, dtype=np.float64))
-    if result.shape != (d, n):
+    if result.shape != shape:
         raise Untraceable(
-            f"target '{target.name}' returned shape {result.shape} on symbols for input shape {(d, n)}; keep it."
+            f"target '{target.name}' returned shape {result.shape} on symbols for input shape {shape}; keep it."
         )
+    if result.batch not in (None, 0):
+        raise Untraceable(f"target '{target.name}' returns the batch along the wrong axis; it is the first.")
+    result = per_sequence(result, 0)
     if result.values is not None:
-        return [expanded(constant(row), n) for row in result.values]
-    if result.tokens not in ((), (1,)):
+        return [expanded(constant(row), n) for row in result.values[0]]
+    if result.tokens not in ((), (2,)):
         raise Untraceable(
             f"target '{target.name}' returns tokens along the wrong axis; the last axis is that of the tokens."
         )
-    if result.tokens == (1,):
-        cells = result.cells[:, 0]
+    if result.tokens == (2,):
+        cells = result.cells[0, :, 0]
     else:  # columns that were built one by one
         cells = np.empty(d, dtype=object)
         for row in range(d):
-            cells[row] = stacked(graph, list(result.cells[row]))
+            cells[row] = stacked(graph, list(result.cells[0, row]))
     for cell in cells:
         if not isinstance(cell, Lin):
             raise Untraceable(
