@@ -31,7 +31,7 @@ test: lint types
 
 # The same with a table of what no test runs.
 coverage: lint types
-	$(BIN)/python -m pytest -n 2 --dist loadfile --cov=provenformer --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov=src/provenformer --cov-report=term:skip-covered
 
 # Random functions and forgeries for MINUTES; findings are kept in tests/fuzz/found and tested from then on.
 .PHONY: fuzz
