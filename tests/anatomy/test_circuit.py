@@ -32,7 +32,8 @@ CASES = {
     "block": target(transformer_block(3), 3, 6),
     "layer norm": target(layer_norm),
     **{
-        name: target(COMPILES[name]) for name in ("differences", "positions", "median", "softmax pooling", "a constant")
+        name: target(COMPILES[name])
+        for name in ("differences", "kernel regression", "median", "softmax pooling", "a constant")
     },
 }
 
