@@ -39,10 +39,12 @@ TargetName = Annotated[str, typer.Argument(help="A built-in target (see `targets
 TokenDim = Annotated[int, typer.Option("--token-dim", "-d", help="Numbers per token.")]
 SeqLen = Annotated[int, typer.Option("--seq-len", "-n", help="Tokens per sequence.")]
 Cells = Annotated[int, typer.Option("--cells", "-N", help="Cells per axis, 1/delta.")]
-How = Annotated[
-    str, typer.Option("--construction", help="sum (ours), paper, wide; or circuit, which compiles the formula.")
+How = Annotated[str, typer.Option("--construction", help="sum (ours), paper or wide.")]
+HowOrDefault = Annotated[
+    str | None,
+    typer.Option("--construction", help="circuit, sum, paper or wide. Default: circuit if f can be traced, else sum."),
 ]
-Norm = Annotated[float, typer.Option("--norm", "-p", help="Norm order p in [1, inf).")]
+Norm = Annotated[float, typer.Option("--norm", "-p", help="Norm order p >= 1; inf for the sup norm of a circuit.")]
 Support = Annotated[str, typer.Option("--support", help="The box, LOW,HIGH.")]
 Positional = Annotated[bool, typer.Option("--positional", help="A function of your own that is not equivariant.")]
 Lipschitz = Annotated[float | None, typer.Option("--lipschitz", help="A Lipschitz constant you claim.")]
@@ -111,7 +113,7 @@ def compile_target(
     tolerance: Annotated[float | None, typer.Option(help="The distance you can accept.")] = None,
     cells: Annotated[int | None, typer.Option("--cells", "-N", help="Cells per axis instead of a tolerance.")] = None,
     norm: Norm = 2,
-    construction: How = "sum",
+    construction: HowOrDefault = None,
     hidden_dim: Annotated[int, typer.Option(help="Hidden units per layer, 4 W: width for depth.")] = 4,
     support: Support = "0,1",
     positional: Positional = False,
@@ -133,9 +135,10 @@ def compile_target(
     if as_json:
         sizes = {"blocks": c.network.blocks, "parameters": c.network.parameters, "shape": c.network.shape}
         built = {"plan": c.plan.to_json()} if isinstance(c, pf.Compiled) else {"network": sizes}
-        parts = {**built, "certificate": c.certificate.to_json(), "claim": claim.to_json()}
+        parts = {"choice": c.choice, **built, "certificate": c.certificate.to_json(), "claim": claim.to_json()}
         _print_json({**parts, "folder": output and str(output)})
         return
+    console.print(f"construction: {one_line(c.choice)}", soft_wrap=True)
     console.print(plan_table(c.plan) if isinstance(c, pf.Compiled) else network_table(c.network))
     console.print(certificate_text(c.certificate, claim), soft_wrap=True)
     if output is not None:

@@ -1,4 +1,4 @@
-"""compile(construction="circuit"): function -> graph -> parts -> gadgets -> network, certified, checked and compared.
+"""Circuits: function -> graph -> parts -> gadgets -> network, certified, checked and compared.
 
 The certificate is the larger of two bounds: the builder's, and the one that the checker reads off the finished weights. So what
 is handed out is what `verify` will accept.
@@ -6,7 +6,6 @@ is handed out is what `verify` will accept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from provenformer.base.errors import ProvenformerError, Rejected
-from provenformer.bounds.integrals import NORM_LIMIT
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
+from provenformer.compiler.request import Request, require_norm_order, require_tolerance, require_whole
 from provenformer.constructions.circuit.build import Built, build
 from provenformer.constructions.circuit.parts import lower
+from provenformer.constructions.relax import TINY_WIDTH
 from provenformer.functions.distance import entries_factor
 from provenformer.functions.targets import AGREES, Target
 from provenformer.networks.circuit import CircuitNetwork
@@ -43,6 +43,7 @@ class CompiledCircuit:
     traced: Traced
     network: CircuitNetwork
     certificate: Certificate
+    choice: str  # one sentence: which construction, and why
 
     @property
     def construction(self) -> str:
@@ -59,20 +60,14 @@ class CompiledCircuit:
     def __repr__(self) -> str:
         net = self.network
         sizes = f"{net.blocks:,} blocks, {net.heads:,} heads, {sum(net.hidden_units.values()):,} units"
-        return f"CompiledCircuit({self.target.name!r}, {sizes}, {self.certificate.short})"
+        return f"CompiledCircuit({self.target.name!r}, {sizes}, {self.certificate.short}; {self.choice})"
 
 
-def compile_circuit(
-    target: Target,
-    tolerance: float,
-    norm_order: float,
-    max_units: int,
-    progress: Callable[[str], object] = lambda _: None,
-) -> CompiledCircuit:
+def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCircuit:
     """A circuit within the tolerance in float64, as small as certifies. See compile()."""
-    p = _require_norm(norm_order)
-    target.require_pointwise()
-    target.require_equivariance()
+    tolerance = _require_no_table(request)
+    p = require_norm_order(request.norm_order, up_to_sup=True)
+    max_units, progress = require_whole("max_units", request.max_units), request.progress
     progress("tracing the formula")
     traced = trace(target)
     lowered = lower(traced.graph, traced.outputs)
@@ -93,9 +88,18 @@ def compile_circuit(
             f"the checker finds {bounds['float64'] * whole:.3g} for a circuit built for {tolerance:g}; use a larger tolerance."
         )
     require_agreement(target, built.network, bounds["float64"], traced.rounding)
-    return CompiledCircuit(
-        target, norm_order, traced, built.network, _certificate(target, p, built, checked, bounds, whole)
-    )
+    certificate = _certificate(target, p, built, checked, bounds, whole, choice)
+    return CompiledCircuit(target, request.norm_order, traced, built.network, certificate, choice)
+
+
+def _require_no_table(request: Request) -> float:
+    """The tolerance; what only tables have is refused."""
+    if request.cells_per_axis is not None or request.hidden_dim != TINY_WIDTH or request.kind not in (None, "rigorous"):
+        raise ProvenformerError(
+            "construction='circuit' takes a tolerance, and no cells_per_axis, hidden_dim or other kind than 'rigorous'; "
+            "leave them out."
+        )
+    return require_tolerance(request.tolerance)
 
 
 def require_agreement(target: Target, network: CircuitNetwork, bound: float, rounding: float) -> None:
@@ -122,7 +126,7 @@ def _checked(target: Target, traced: Traced, built: Built) -> CircuitBound:
 
 
 def _certificate(
-    target: Target, p: float | None, built: Built, checked: CircuitBound, bounds: dict[str, float], whole: float
+    target: Target, p: float, built: Built, checked: CircuitBound, bounds: dict[str, float], whole: float, choice: str
 ) -> Certificate:
     """Terms add up to the bound; none is below what the checker finds for it. The builder's, moved as little as that needs."""
     bound, d = bounds["float64"], target.token_dim
@@ -136,16 +140,7 @@ def _certificate(
         "sup": bound,
         "bounds": {name: value * whole for name, value in bounds.items() if np.isfinite(value)},
         "units": sum(built.network.hidden_units.values()),
+        "choice": choice,
     }
-    return Certificate(bound * whole, terms, "rigorous", p, "box", BASIS, 0.0, (0.0,) * d, (0.0,) * d, details)
-
-
-def _require_norm(norm_order: float) -> float | None:
-    """None for the sup norm."""
-    if isinstance(norm_order, bool) or not isinstance(norm_order, int | float | np.number) or not norm_order >= 1:
-        raise ProvenformerError(f"norm_order={norm_order} is outside [1, inf]; use p >= 1 or np.inf.")
-    if norm_order == np.inf:
-        return None
-    if norm_order > NORM_LIMIT:
-        raise ProvenformerError(f"norm_order={norm_order} is above the limit {NORM_LIMIT}; use a smaller p or np.inf.")
-    return float(norm_order)
+    norm = None if p == np.inf else p  # as certificates name the sup norm
+    return Certificate(bound * whole, terms, "rigorous", norm, "box", BASIS, 0.0, (0.0,) * d, (0.0,) * d, details)
