@@ -6,7 +6,7 @@ is handed out is what `verify` will accept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,15 +20,16 @@ from provenformer.base.errors import ProvenformerError, Rejected
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.compiler.request import Request, require_norm_order, require_tolerance, require_whole
-from provenformer.constructions.circuit.build import Built, build
+from provenformer.constructions.circuit.build import Built, build, drawn
 from provenformer.constructions.circuit.parts import lower
+from provenformer.constructions.plan import CircuitPlan
 from provenformer.constructions.relax import TINY_WIDTH
 from provenformer.functions.distance import entries_factor
 from provenformer.functions.targets import AGREES, Target
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.networks.inside import named_states, patterns
 from provenformer.storage import save, target_spec
-from provenformer.symbols.trace import Traced, samples, trace
+from provenformer.symbols.trace import Traced, follow, samples, trace
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,6 +54,15 @@ class CompiledCircuit:
     @property
     def construction(self) -> str:
         return CIRCUIT
+
+    @property
+    def plan(self) -> CircuitPlan:
+        """The sizes of the network, as plan() gives them before it is built."""
+        net = self.network
+        heads = tuple(tuple((len(head.b_Q), len(head.W_V)) for head in block.heads) for block in net.circuit_blocks)
+        positions = int(net.positions.any(axis=1).sum())
+        units = tuple(net.hidden_units.values())
+        return CircuitPlan(net.token_dim, net.seq_len, net.model_dim, positions, units, heads, self.choice)
 
     @cached_property
     def circuit(self) -> Circuit:
@@ -83,16 +93,11 @@ class CompiledCircuit:
 
 def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCircuit:
     """A circuit within the tolerance in float64, as small as certifies. See compile()."""
-    tolerance = _require_no_table(request)
-    p = require_norm_order(request.norm_order, up_to_sup=True)
-    max_units, progress = require_whole("max_units", request.max_units), request.progress
+    progress = request.progress
+    sup, whole, max_units = _limits(target, request)
     progress("tracing the formula")
     traced = trace(target)
-    lowered = lower(traced.graph, traced.outputs)
-    whole = entries_factor(target, p)
-    if not SMALLEST_FACTOR < whole < 1 / SMALLEST_FACTOR:
-        raise ProvenformerError(f"(d n vol)^(1/p) is {whole:g} at this support; use norm_order=np.inf.")
-    sup = goal = tolerance / whole
+    lowered, goal = lower(traced.graph, traced.outputs), sup
     for _ in range(ATTEMPTS):
         progress(f"building within {goal:.3g}")
         built = build(lowered, goal, max_units)
@@ -103,11 +108,28 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
         goal *= 0.98 * sup / bounds["float64"]
     else:
         raise ProvenformerError(
-            f"the checker finds {bounds['float64'] * whole:.3g} for a circuit built for {tolerance:g}; use a larger tolerance."
+            f"the checker finds {bounds['float64'] * whole:.3g} for a circuit built for {sup * whole:g}; use a larger tolerance."
         )
     require_agreement(target, built.network, bounds["float64"], traced.rounding)
-    certificate = _certificate(target, p, built, checked, bounds, whole, choice)
+    certificate = _certificate(target, float(request.norm_order), built, checked, bounds, whole, choice)
     return CompiledCircuit(target, request.norm_order, traced, built.network, certificate, choice)
+
+
+def plan_circuit(target: Target, request: Request, choice: str) -> CircuitPlan:
+    """The sizes of what compile_circuit() builds at the first attempt; the graph is not yet compared with the function."""
+    sup, _, max_units = _limits(target, request)
+    traced = follow(target)
+    _, sheet = drawn(lower(traced.graph, traced.outputs), sup, max_units)
+    return replace(sheet.plan(), choice=choice)
+
+
+def _limits(target: Target, request: Request) -> tuple[float, float, int]:
+    """The tolerance in the sup norm, the factor from there to the norm that was asked for, and the most units."""
+    tolerance = _require_no_table(request)
+    whole = entries_factor(target, require_norm_order(request.norm_order, up_to_sup=True))
+    if not SMALLEST_FACTOR < whole < 1 / SMALLEST_FACTOR:
+        raise ProvenformerError(f"(d n vol)^(1/p) is {whole:g} at this support; use norm_order=np.inf.")
+    return tolerance / whole, whole, require_whole("max_units", request.max_units)
 
 
 def _require_no_table(request: Request) -> float:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Way = Callable[[Target, Request, str], "Compiled | CompiledCircuit"]
 TABLE, CIRCUIT = "sum", "circuit"  # what the default chooses from
+FOLLOWED = "because its formula could be followed"
 LONGEST_REASON = 300
 
 
@@ -98,7 +99,7 @@ def _circuit_or_table(target: Target, request: Request) -> Compiled | CompiledCi
     require_tolerance(request.tolerance)
     sup = require_norm_order(request.norm_order, up_to_sup=True) == np.inf
     try:
-        return _way(CIRCUIT)(target, request, f"{CIRCUIT}, because its formula could be followed")
+        return _way(CIRCUIT)(target, request, f"{CIRCUIT}, {FOLLOWED}")
     except ProvenformerError as refusal:
         if sup:  # tables have no bound in the sup norm
             raise
