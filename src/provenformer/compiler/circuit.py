@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from provenformer.anatomy.circuit import Circuit
+from provenformer.anatomy.reading import circuit_of
+from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, Rejected
 from provenformer.bounds.integrals import NORM_LIMIT
 from provenformer.certificates.certificate import Certificate
@@ -22,6 +26,7 @@ from provenformer.constructions.circuit.parts import lower
 from provenformer.functions.distance import entries_factor
 from provenformer.functions.targets import AGREES, Target
 from provenformer.networks.circuit import CircuitNetwork
+from provenformer.networks.inside import named_states, patterns
 from provenformer.storage import save, target_spec
 from provenformer.symbols.trace import Traced, samples, trace
 
@@ -47,6 +52,19 @@ class CompiledCircuit:
     @property
     def construction(self) -> str:
         return CIRCUIT
+
+    @cached_property
+    def circuit(self) -> Circuit:
+        """Which head and which units compute which value of the formula: `print` it, or draw it with `to_svg()`."""
+        return circuit_of(self.network, self.traced, self.target.low, self.target.high)
+
+    def attention(self, x: FloatArray) -> tuple[FloatArray, ...]:
+        """Per block the attention weights (..., heads, query, key) of sequences (..., d, n)."""
+        return tuple(patterns(self.network, x))
+
+    def states(self, x: FloatArray) -> tuple[dict[str, FloatArray], ...]:
+        """At the start and after every block, each channel (..., n) by its name, for sequences (..., d, n)."""
+        return tuple(named_states(self.network, x))
 
     def to_torch(self) -> nn.Module:
         """The network as a torch module. Needs the extra `torch`, else raises MissingExtra."""
