@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fuzz.forgeries import try_forgery
+from fuzz.forgeries import genuine, ours, try_forgery
 from fuzz.kept import random_case, tried
 
 from provenformer import storage
@@ -92,13 +92,13 @@ FUNCTIONS: dict[Callable[[Patch], None], bool] = {  # whether circuits show it
     half_of_the_product_rule: False,
     curvature_between_knots_forgotten: True,
 }
-FORGERIES = (
-    units_of_wide_networks_not_read,
-    growth_not_checked,
-    output_bias_of_circuits_not_read,
-    moving_scores_cost_nothing,
-    hashes_not_compared,
-)
+FORGERIES: dict[Callable[[Patch], None], str] = {  # of which networks
+    units_of_wide_networks_not_read: "wide",
+    growth_not_checked: "sum",
+    output_bias_of_circuits_not_read: "circuit",
+    moving_scores_cost_nothing: "circuit",
+    hashes_not_compared: "circuit",
+}
 
 
 @pytest.mark.parametrize("mistake", FUNCTIONS, ids=lambda mistake: mistake.__name__)
@@ -117,9 +117,10 @@ def test_random_functions_show(mistake: Callable[[Patch], None], monkeypatch: Pa
 
 @pytest.mark.parametrize("mistake", FORGERIES, ids=lambda mistake: mistake.__name__)
 def test_forgeries_show(mistake: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    networks = [genuine(index) for index in ours(FORGERIES[mistake])]
     mistake(monkeypatch)
     for seed in range(1000):
-        if wrong := try_forgery((1, seed)).wrong:
+        if wrong := try_forgery((1, seed), networks[seed % len(networks)]).wrong:
             print(f"{mistake.__name__}: forgery {seed}: {wrong}")
             return
     pytest.fail("1,000 forgeries did not show it")
