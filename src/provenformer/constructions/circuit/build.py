@@ -1,4 +1,4 @@
-"""From parts to a network: gadgets within the budgets of plan.py, errors, and the certificate's terms."""
+"""From parts to a network: gadgets within the budgets of budgets.py, errors, and the certificate's terms."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from provenformer.base.errors import ProvenformerError, TooLarge
+from provenformer.constructions.circuit.budgets import Budget, Planner
 from provenformer.constructions.circuit.errors import UNITS, Errors, TooWide
 from provenformer.constructions.circuit.gadgets import (
     CompareUnits,
@@ -20,7 +21,6 @@ from provenformer.constructions.circuit.gadgets import (
 )  # fmt: skip
 from provenformer.constructions.circuit.heads import MaxHead, MeanHead, PickHead, RowsHead, SoftmaxHead, lambert
 from provenformer.constructions.circuit.parts import Lowered, Part
-from provenformer.constructions.circuit.plan import Budget, Planner
 from provenformer.constructions.circuit.sheet import Sheet
 from provenformer.constructions.circuit.tables import Density, Table, exact_curve, fit, units_of_pieces
 from provenformer.networks.circuit import CircuitNetwork
@@ -43,14 +43,19 @@ class Built:
     terms: dict[str, float]
 
 
-def build(lowered: Lowered, tolerance: float, max_units: int) -> Built:
-    """The network with the fewest units that is certified within the tolerance in float64."""
-    workshop = _Workshop.of(lowered, tolerance)
-    gadgets = workshop.within(tolerance, max_units)
+def drawn(lowered: Lowered, tolerance: float, max_units: int) -> tuple[list[Gadget], Sheet]:
+    """The gadgets of the network with the fewest units within the tolerance, on a sheet: all sizes are known then."""
+    gadgets = _Workshop.of(lowered, tolerance).within(tolerance, max_units)
     in_place = {g.part.index: min(g.first.coefficients) for g in gadgets if isinstance(g, CompareUnits) and g.in_place}
     sheet = Sheet(lowered, in_place)
     for gadget in gadgets:
         gadget.emit(sheet)
+    return gadgets, sheet
+
+
+def build(lowered: Lowered, tolerance: float, max_units: int) -> Built:
+    """The network with the fewest units that is certified within the tolerance in float64."""
+    gadgets, sheet = drawn(lowered, tolerance, max_units)
     heads, exact = (bound(lowered, gadgets, Errors(0.0, tables=t)) for t in (False, True))
     bounds = {name: executed_bound(lowered, gadgets, name) for name in UNITS}
     network = sheet.network([g.part for g in gadgets])
