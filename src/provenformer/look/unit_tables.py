@@ -70,7 +70,7 @@ def _along(network: CircuitNetwork, graph: Graph, node: Node, of: Lin) -> FloatA
     What a channel holds and what the argument is are vectors over (atom, token); the weights are the least squares solution.
     """
     n = graph.seq_len
-    holds = {row: (row, None) for row in range(network.token_dim)}
+    holds: dict[int, tuple[int, FloatArray | None]] = {row: (row, None) for row in range(network.token_dim)}
     for claim in sorted(network.witness, key=lambda claim: claim.layers):
         if claim.layers < node.layers:
             holds[claim.channel] = (claim.atom, claim.rows)

@@ -65,7 +65,7 @@ def report(
     if figures is not None:
         for name, picture in drawn.items():
             figure = picture.draw()
-            kinds = ["svg"] if isinstance(figure, Circuit) else formats
+            kinds: Sequence[Format] = ("svg",) if isinstance(figure, Circuit) else formats
             files |= {Path(figures) / f"{name}.{kind}": figure_file(figure, name, kind) for kind in kinds}
     write_together(files)
     return list(files)

@@ -84,7 +84,7 @@ def find_circuit(subject: CircuitSubject, given: FloatArray | None = None) -> Ci
 
 def _patterns(subject: CircuitSubject, sequence: FloatArray, folded: tuple[tuple[int, int], ...]) -> list[Pattern]:
     hidden = {block for first, last in folded for block in range(first, last + 1)}
-    found = []
+    found: list[Pattern] = []
     for b, weights in enumerate(patterns(subject.network, sequence)):
         for k, one in enumerate(weights if b not in hidden else []):
             if len(found) < MOST_PATTERNS:

@@ -78,8 +78,7 @@ def _curve(axes: Axes, table: UnitTable) -> None:
         axes.plot(table.corners, corners, "o", color=ORANGE, markersize=2.6, label="corners")
     axes.set_title(f"{table.node.name}, {table.node.units:,} units", fontsize=9)
     axes.set_xticklabels([])
-    for which in "xy":
-        axes.locator_params(axis=which, nbins=4)
+    axes.locator_params(nbins=4)
     plain_numbers(axes, "y")
 
 
@@ -90,8 +89,8 @@ def _difference(axes: Axes, table: UnitTable) -> None:
     axes.set_xlabel("argument z", fontsize=8.5)
     axes.set_ylabel("error", fontsize=8.5)
     axes.set_xlim(table.argument[0], table.argument[-1])
+    axes.locator_params(nbins=4)
     for which in "xy":
-        axes.locator_params(axis=which, nbins=4)
         plain_numbers(axes, which)
 
 
