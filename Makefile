@@ -34,6 +34,7 @@ coverage: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov=src/provenformer --cov-report=term:skip-covered
 
 # Random functions and forgeries for MINUTES; findings are kept in tests/fuzz/found and tested from then on.
+# `PYTHONPATH=tests/support python -m fuzz --genuine 1000`: do so many networks pass their own verify?
 .PHONY: fuzz
 MINUTES ?= 60
 fuzz: env-dev
