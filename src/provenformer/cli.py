@@ -310,6 +310,7 @@ def write_report(
     inputs: Annotated[
         str | None, typer.Option("--input", "-i", help="The sequence to follow: a .json or .npy file, '-' for JSON.")
     ] = None,
+    target: Against = None,
 ) -> None:
     """One self-contained page about a saved network: certificate, sizes, pictures of every stage."""
     from provenformer.report import known_formats, report  # noqa: PLC0415
@@ -318,8 +319,9 @@ def write_report(
         raise ProvenformerError("--format is for the files of --figures; give their folder with --figures DIR.")
     kinds = known_formats(formats or ["svg"])
     sequence = None if inputs is None else _read_sequences(inputs)
+    given = None if target is None else _against(pf.load(folder), target)
     with _working(f"looking at {folder}"):
-        written = report(folder, output, figures=figures, formats=kinds, sequence=sequence)
+        written = report(folder, output, figures=figures, formats=kinds, sequence=sequence, target=given)
     more = f" and {len(written) - 1} figures to {figures}" if figures is not None else ""
     console.print(one_line(f"wrote {output}{more}"))
 

@@ -199,6 +199,22 @@ def hull(one: Combination, ranges: Ranges) -> tuple[float, float]:
     return float(low.min()), float(high.max())
 
 
+def sign_of(one: Combination, ranges: Ranges) -> int:
+    """1 if no term, and so no value of the stored combination, is below 0; -1 if none is above; else 0. Slack is left out."""
+    for sign in (1, -1):
+        if (sign * one.constant < 0).any():
+            continue
+        for atom, part in one.parts.items():
+            low, high = ranges.low[atom], ranges.high[atom]
+            weights = [np.array([part.own]), *(() if part.mix is None else (part.mix,))]
+            ends = [(w * low, w * high) for w in (sign * each for each in weights)]
+            if any((np.minimum(a, b) < 0).any() for a, b in ends):
+                break
+        else:
+            return sign
+    return 0
+
+
 def inner(one: Combination, other: Combination, n: int) -> float:
     """A scalar product of coefficients (constants left out), for fits only: no bound rests on it."""
     total = 0.0
