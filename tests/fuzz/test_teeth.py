@@ -15,9 +15,10 @@ from provenformer import storage
 from provenformer.bounds import slopes
 from provenformer.bounds.integrals import bound_integral
 from provenformer.certificates import certify
-from provenformer.checker import derive, thin, wide
+from provenformer.checker import derive, wide
 from provenformer.checker.circuit import heads, pieces, walk
 from provenformer.constructions.circuit import tables
+from provenformer.networks.thin import ReluRun
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 Patch = pytest.MonkeyPatch
@@ -53,8 +54,17 @@ def units_of_wide_networks_not_read(patch: Patch) -> None:
     patch.setattr(wide, "_fed", first_only)
 
 
-def growth_not_checked(patch: Patch) -> None:
-    patch.setattr(thin, "first_overflow", lambda *_: None)
+def units_beyond_the_fourth_not_read(patch: Patch) -> None:
+    table = derive.output_table
+
+    def of_four(network: Any, *rest: Any) -> Any:
+        runs = [
+            replace(r, W_1=r.W_1[:, :4], b_1=r.b_1[:, :4], W_2=r.W_2[:, :, :4]) if isinstance(r, ReluRun) else r
+            for r in network.runs
+        ]
+        return table(replace(network, runs=tuple(runs)), *rest)
+
+    patch.setattr(derive, "output_table", of_four)
 
 
 def output_bias_of_circuits_not_read(patch: Patch) -> None:
@@ -94,7 +104,7 @@ FUNCTIONS: dict[Callable[[Patch], None], bool] = {  # whether circuits show it
 }
 FORGERIES: dict[Callable[[Patch], None], str] = {  # of which networks
     units_of_wide_networks_not_read: "wide",
-    growth_not_checked: "sum",
+    units_beyond_the_fourth_not_read: "sum",
     output_bias_of_circuits_not_read: "circuit",
     moving_scores_cost_nothing: "circuit",
     hashes_not_compared: "circuit",
