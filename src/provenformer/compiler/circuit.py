@@ -18,6 +18,7 @@ from provenformer.bounds.integrals import NORM_LIMIT
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.constructions.circuit.build import Built, build
+from provenformer.constructions.circuit.kernels import choose_steps
 from provenformer.constructions.circuit.parts import lower
 from provenformer.functions.distance import entries_factor
 from provenformer.functions.targets import AGREES, Target
@@ -74,15 +75,14 @@ def compile_circuit(
     target.require_pointwise()
     target.require_equivariance()
     progress("tracing the formula")
-    traced = trace(target)
-    lowered = lower(traced.graph, traced.outputs)
+    plain = trace(target)
     whole = entries_factor(target, p)
     if not SMALLEST_FACTOR < whole < 1 / SMALLEST_FACTOR:
         raise ProvenformerError(f"(d n vol)^(1/p) is {whole:g} at this support; use norm_order=np.inf.")
     sup = goal = tolerance / whole
     for _ in range(ATTEMPTS):
         progress(f"building within {goal:.3g}")
-        built = build(lowered, goal, max_units)
+        traced, built = _built(target, plain, goal, max_units)
         checked = _checked(target, traced, built)
         bounds = {name: max(value, getattr(checked, name)) for name, value in built.bounds.items()}
         if bounds["float64"] <= sup:
@@ -96,6 +96,19 @@ def compile_circuit(
     return CompiledCircuit(
         target, norm_order, traced, built.network, _certificate(target, p, built, checked, bounds, whole)
     )
+
+
+def _built(target: Target, plain: Traced, goal: float, max_units: int) -> tuple[Traced, Built]:
+    """With sums over pairs of tokens in the way that takes fewer units; gathered if by nodes they do not reach the goal."""
+    steps = choose_steps(plain.graph, plain.outputs, goal)
+    traced = trace(target, steps) if steps else plain
+    try:
+        return traced, build(lower(traced.graph, traced.outputs), goal, max_units)
+    except ProvenformerError:
+        if not any(steps):
+            raise
+    traced = trace(target, (0.0,) * len(steps))
+    return traced, build(lower(traced.graph, traced.outputs), goal, max_units)
 
 
 def require_agreement(target: Target, network: CircuitNetwork, bound: float, rounding: float) -> None:

@@ -22,13 +22,22 @@ from provenformer.constructions.circuit.gadgets import (
     SquareUnits,
     TableUnits,
 )  # fmt: skip
-from provenformer.constructions.circuit.heads import MaxHead, MeanHead, PickHead, RowsHead, SoftmaxHead, lambert
+from provenformer.constructions.circuit.heads import (
+    GatherHead,
+    MaxHead,
+    MeanHead,
+    PickHead,
+    RowsHead,
+    SoftmaxHead,
+    lambert,
+)  # fmt: skip
+from provenformer.constructions.circuit.nodes import NodeUnits
 from provenformer.constructions.circuit.parts import Lowered, Part
 from provenformer.constructions.circuit.sheet import Sheet
 from provenformer.constructions.circuit.tables import Density, Table, fit, units_of_pieces
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.symbols.formula import Formula
-from provenformer.symbols.graph import Apply, Compare, Input, Largest, Pieces, Product
+from provenformer.symbols.graph import Apply, Compare, Input, Largest, PairMean, Pieces, Product
 from provenformer.symbols.jets import slope_bound
 
 HEAD_SHARE = 1e-3  # of the tolerance: what all maxima together may use; sharpness costs nothing
@@ -62,6 +71,11 @@ def build(lowered: Lowered, tolerance: float, max_units: int) -> Built:
         bounds["float32"] = np.inf
     terms = {"tables": exact - heads, "attention": heads, "rounding": bounds["float64"] - exact}
     return Built(network, bounds, terms)
+
+
+def amplifications(lowered: Lowered) -> dict[int, float]:
+    """By part: about how much its error counts in the output in which it counts most."""
+    return {i: float(shares.max()) for i, shares in _Workshop.of(lowered).amplifications().items()}
 
 
 def bound(lowered: Lowered, gadgets: list[Gadget], errors: Errors) -> float:
@@ -147,7 +161,7 @@ class _Workshop:
 
     def _shape(self, tolerance: float) -> dict[int, float]:
         """Errors of the tables in the right proportion, their amplified sum the tolerance."""
-        amplified = self._amplifications()
+        amplified = self.amplifications()
         counts = np.array([self.knots[part.index] for part in self.tabled])
         factors = np.array([amplified[part.index] for part in self.tabled])
         largest = np.maximum(factors.max(axis=1), 1e-9)
@@ -155,7 +169,7 @@ class _Workshop:
         total = (factors * shape[:, None]).sum(axis=0).max()
         return {part.index: float(tolerance * s / total) for part, s in zip(self.tabled, shape, strict=True)}
 
-    def _amplifications(self) -> dict[int, FloatArray]:
+    def amplifications(self) -> dict[int, FloatArray]:
         """By part: how much its error counts in each output. One pass backwards over the shares of the gadgets."""
         outputs = self.lowered.outputs
         total = {part.index: np.zeros(len(outputs)) for part in self.lowered.parts}
@@ -189,6 +203,7 @@ class _Workshop:
                 "pick": PickHead,
                 "rows": RowsHead,
                 "scaled": GateUnits,
+                "gathered": GatherHead,
             }
             return makers[part.kind](part)
         operation, arguments, n = part.atom.operation, self.lowered.arguments[part.index], self.lowered.graph.seq_len
@@ -211,6 +226,8 @@ class _Workshop:
             )
             pieces = max(3, int(np.ceil(np.sqrt(radii[0] * radii[1] / budget[part.index]))))
             return SquareUnits(part, x, y, pieces + (pieces + 1) % 2, (radii[0], radii[1]))
+        if isinstance(operation, PairMean):
+            return NodeUnits.of(part, operation, arguments)
         if isinstance(operation, Compare):
             return CompareUnits(part, arguments[0], arguments[1], operation.sign, self._takes_over(part))
         if isinstance(operation, Largest):
