@@ -117,6 +117,22 @@ def test_plan_targets_trace_demo(run: Run) -> None:
     assert run("trace", "scaled-mean", "-n", 2, "--every", "layer", stdin="[[[0.2, 0.9]]]").code == 0
 
 
+def test_a_circuit_by_default_and_the_reason(run: Run, tmp_path: Path) -> None:
+    wanted = ["scaled-mean", "-n", 64, "--tolerance", 1e-3, "--norm", "inf"]
+    planned = run("plan", *wanted, "--json").json
+    done = run("compile", *wanted, "-o", tmp_path / "net", "--json").json
+    assert done["choice"] == planned["choice"] == "circuit, because its formula could be followed"
+    assert done["plan"] == planned
+    assert done["certificate"]["norm_order"] is None
+    assert done["certificate"]["bound"] <= 1e-3
+    assert run("verify", tmp_path / "net").code == 0
+    for shown in (run("compile", *wanted).out, run("plan", *wanted).out):
+        assert "construction: circuit, because" in shown
+        assert "parameters" in shown
+    table = run("compile", "scaled-mean", "-n", 2, "-N", 4)
+    assert "construction: sum, because circuits have no cells_per_axis" in table.out
+
+
 def test_memorize(run: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2, 5, 1, 3))
@@ -235,6 +251,11 @@ def test_exit_code_1_when_a_bound_does_not_hold(run: Run, net: Path) -> None:
         ["distance", "nowhere"],
         ["memorize", "nowhere.json", "-o", "net"],
         ["plan", "-N", "0"],
+        ["plan", "--tolerance", "0.1"],
+        ["plan", "--construction", "circuit"],
+        ["plan", "centered", "--construction", "sum", "--tolerance", "0.1"],
+        ["plan", "centered", "--tolerance", "0.1", "-p", "0.5"],
+        ["compile", "scaled-mean", "--tolerance", "0.1", "--norm", "inf", "--construction", "sum"],
         ["trace", "scaled-mean", "-n", "2", "--every", "moon"],
         ["run"],
         ["no-such-command"],

@@ -23,10 +23,11 @@ from provenformer.base.errors import ProvenformerError, one_line
 from provenformer.base.extras import extra
 from provenformer.base.files import parse_json
 from provenformer.certificates.claim import YOURS, claim_about, claim_about_pairs
+from provenformer.compiler.compile import CIRCUIT
 from provenformer.constructions import registry
 from provenformer.functions import targets
 from provenformer.functions.targets import Target
-from provenformer.look.summary import certificate_text, network_table, number, plan_table, trace_table
+from provenformer.look.summary import certificate_text, number, plan_table, trace_table
 from provenformer.storage import Saved, import_function, source_digest
 from provenformer.storage.spec import described_target
 
@@ -39,10 +40,12 @@ TargetName = Annotated[str, typer.Argument(help="A built-in target (see `targets
 TokenDim = Annotated[int, typer.Option("--token-dim", "-d", help="Numbers per token.")]
 SeqLen = Annotated[int, typer.Option("--seq-len", "-n", help="Tokens per sequence.")]
 Cells = Annotated[int, typer.Option("--cells", "-N", help="Cells per axis, 1/delta.")]
-How = Annotated[
-    str, typer.Option("--construction", help="sum (ours), paper, wide; or circuit, which compiles the formula.")
+How = Annotated[str, typer.Option("--construction", help="sum (ours), paper or wide.")]
+HowOrDefault = Annotated[
+    str | None,
+    typer.Option("--construction", help="circuit, sum, paper or wide. Default: circuit if f can be traced, else sum."),
 ]
-Norm = Annotated[float, typer.Option("--norm", "-p", help="Norm order p in [1, inf).")]
+Norm = Annotated[float, typer.Option("--norm", "-p", help="Norm order p >= 1; inf for the sup norm of a circuit.")]
 Support = Annotated[str, typer.Option("--support", help="The box, LOW,HIGH.")]
 Positional = Annotated[bool, typer.Option("--positional", help="A function of your own that is not equivariant.")]
 Lipschitz = Annotated[float | None, typer.Option("--lipschitz", help="A Lipschitz constant you claim.")]
@@ -88,19 +91,34 @@ def list_targets(as_json: AsJson = False) -> None:
 
 @app.command()
 def plan(
+    target: Annotated[
+        str | None, typer.Argument(help="The function of a circuit; a table needs sizes only. As for `compile`.")
+    ] = None,
     token_dim: TokenDim = 1,
     seq_len: SeqLen = 3,
-    cells: Cells = 8,
-    construction: How = "sum",
+    tolerance: Annotated[float | None, typer.Option(help="The distance you can accept, of a circuit.")] = None,
+    cells: Annotated[int | None, typer.Option("--cells", "-N", help="Cells per axis of a table; 8 by default.")] = None,
+    norm: Norm = 2,
+    construction: HowOrDefault = None,
+    support: Support = "0,1",
     positional: Positional = False,
     as_json: AsJson = False,
 ) -> None:
     """Sizes of a network, exactly and at once, without building it."""
-    sizes = pf.plan(token_dim, seq_len, cells, _construction(construction), positional)
+    sizes: pf.Plan | pf.CircuitPlan
+    if target is None:
+        if tolerance is not None or construction == CIRCUIT:
+            raise ProvenformerError("a circuit is planned for a function; name it, as for `provenformer compile`.")
+        sizes = pf.plan(token_dim, seq_len, 8 if cells is None else cells, construction, positional)
+    else:
+        f = _target(target, token_dim, seq_len, support, positional, None)
+        sizes = pf.plan(f, tolerance=tolerance, norm_order=norm, cells_per_axis=cells, construction=construction)
     if as_json:
         _print_json(sizes.to_json())
-    else:
-        console.print(plan_table(sizes))
+        return
+    if isinstance(sizes, pf.CircuitPlan):
+        console.print(f"construction: {one_line(sizes.choice)}", soft_wrap=True)
+    console.print(plan_table(sizes))
 
 
 @app.command("compile")
@@ -111,7 +129,7 @@ def compile_target(
     tolerance: Annotated[float | None, typer.Option(help="The distance you can accept.")] = None,
     cells: Annotated[int | None, typer.Option("--cells", "-N", help="Cells per axis instead of a tolerance.")] = None,
     norm: Norm = 2,
-    construction: How = "sum",
+    construction: HowOrDefault = None,
     hidden_dim: Annotated[int, typer.Option(help="Hidden units per layer, 4 W: width for depth.")] = 4,
     support: Support = "0,1",
     positional: Positional = False,
@@ -131,12 +149,16 @@ def compile_target(
             c.save(output)
     claim = claim_about(c.certificate, f, YOURS, source_digest(f))
     if as_json:
-        sizes = {"blocks": c.network.blocks, "parameters": c.network.parameters, "shape": c.network.shape}
-        built = {"plan": c.plan.to_json()} if isinstance(c, pf.Compiled) else {"network": sizes}
-        parts = {**built, "certificate": c.certificate.to_json(), "claim": claim.to_json()}
+        parts = {
+            "choice": c.choice,
+            "plan": c.plan.to_json(),
+            "certificate": c.certificate.to_json(),
+            "claim": claim.to_json(),
+        }
         _print_json({**parts, "folder": output and str(output)})
         return
-    console.print(plan_table(c.plan) if isinstance(c, pf.Compiled) else network_table(c.network))
+    console.print(f"construction: {one_line(c.choice)}", soft_wrap=True)
+    console.print(plan_table(c.plan))
     console.print(certificate_text(c.certificate, claim), soft_wrap=True)
     if output is not None:
         where, named = one_line(output), f" --target {one_line(target)}" if ":" in target else ""

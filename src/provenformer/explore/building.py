@@ -17,7 +17,7 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, TooLarge
 from provenformer.base.exact import Array
 from provenformer.compiler import compile as compiler
-from provenformer.compiler.compile import Compiled, plan_for
+from provenformer.compiler.tables import Compiled, plan_for
 from provenformer.constructions.base import Construction, Naming
 from provenformer.constructions.plan import Plan
 from provenformer.constructions.relax import TINY_WIDTH, inverse_temperature

@@ -11,8 +11,8 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.certificates.certificate import Certificate
-from provenformer.compiler.compile import Compiled
 from provenformer.compiler.memorize import Memorized
+from provenformer.compiler.tables import Compiled
 from provenformer.constructions import registry
 from provenformer.constructions.base import Construction, Naming
 from provenformer.constructions.plan import Plan

@@ -53,16 +53,22 @@ class Traced:
 
 
 def trace(target: Target, steps: Sequence[float] = ()) -> Traced:
-    """Run the function on symbols. An Untraceable names the operation that has no rule, and the remedy.
+    """The graph of a function, compared with it. An Untraceable names the operation that has no rule, and the remedy.
 
     steps: how sums of kernels over pairs of tokens are written (Graph.kernel_step); each choice gives the same function.
     """
+    traced = follow(target, steps)
+    require_agreement(target, traced)
+    return traced
+
+
+def follow(target: Target, steps: Sequence[float] = ()) -> Traced:
+    """Run the function on symbols; what it computes is not yet compared with the function."""
     traced, again = (_traced(target, batch, steps) for batch in BATCHES)
     if traced.key != again.key:
         raise Untraceable(
             f"target '{target.name}' computes something else on batches of another size; sizes are x.shape[-2] and x.shape[-1]."
         )
-    require_agreement(target, traced)
     return traced
 
 

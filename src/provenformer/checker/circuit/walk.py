@@ -8,6 +8,7 @@ fails.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,9 +39,13 @@ class CircuitBound:
 
 
 def circuit_bound(
-    network: CircuitNetwork, graph: Graph, outputs: list[Lin], low: FloatArray, high: FloatArray
-) -> CircuitBound:
-    """The bound that follows from the weights, or Rejected with block, channel and rule."""
+    network: CircuitNetwork, graph: Graph, outputs: list[Lin], low: FloatArray, high: FloatArray,
+    watch: Callable[[int, State], object] = lambda _layers, _state: None,
+) -> CircuitBound:  # fmt: skip
+    """The bound that follows from the weights, or Rejected with block, channel and rule.
+
+    `watch` is called with the number of layers and the state at the start and after every layer.
+    """
     d, n = network.token_dim, network.seq_len
     if (graph.token_dim, graph.seq_len, len(outputs)) != (d, n, d):
         raise Rejected("the formula and the network have different sizes")
@@ -49,11 +54,14 @@ def circuit_bound(
     with np.errstate(all="ignore"):  # an arithmetic that overflows has an infinite bound, or none: both fail
         beyond = require_moderate_weights(network)
         state = _start(network, ranges)
+        watch(0, state)
         for b, block in enumerate(network.circuit_blocks):
             beyond = beyond + overflow(f"block {b}", block, state)
             state = _after_heads(network, graph, b, block, state, claims.pop(2 * b + 1, {}))
+            watch(2 * b + 1, state)
             beyond = beyond + overflow(f"block {b}", block, state)
             state = _after_units(network, graph, b, block, state, claims.pop(2 * b + 2, {}))
+            watch(2 * b + 2, state)
         if claims:
             raise Rejected(f"the witness makes claims after layer {min(claims)}, where the network has no layer")
         beyond = beyond + overflow("readout", CircuitBlock((), *_readout_as_units(network)), state)

@@ -56,14 +56,19 @@ class Built:
     terms: dict[str, float]
 
 
-def build(lowered: Lowered, tolerance: float, max_units: int) -> Built:
-    """The network with the fewest units that is certified within the tolerance in float64."""
-    workshop = _Workshop.of(lowered)
-    gadgets = workshop.within(tolerance, max_units)
+def drawn(lowered: Lowered, tolerance: float, max_units: int) -> tuple[list[Gadget], Sheet]:
+    """The gadgets of the network with the fewest units within the tolerance, on a sheet: all sizes are known then."""
+    gadgets = _Workshop.of(lowered).within(tolerance, max_units)
     in_place = {g.part.index: min(g.first.coefficients) for g in gadgets if isinstance(g, CompareUnits) and g.in_place}
     sheet = Sheet(lowered, in_place)
     for gadget in gadgets:
         gadget.emit(sheet)
+    return gadgets, sheet
+
+
+def build(lowered: Lowered, tolerance: float, max_units: int) -> Built:
+    """The network with the fewest units that is certified within the tolerance in float64."""
+    gadgets, sheet = drawn(lowered, tolerance, max_units)
     heads, exact = (bound(lowered, gadgets, Errors(0.0, tables=t)) for t in (False, True))
     bounds = {name: executed_bound(lowered, gadgets, name) for name in UNITS}
     network = sheet.network([g.part for g in gadgets])
