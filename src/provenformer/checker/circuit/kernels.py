@@ -150,7 +150,7 @@ def _deviation(
     joint = readings.heights.any(axis=1)
     plain = ~joint & (readings.slopes != 0)
     knots = -offsets[plain] / readings.slopes[plain]
-    nodes = np.unique(np.concatenate([ends, knots[(knots > ends[0]) & (knots < ends[1])]]))
+    nodes = _whole_cells(ends, np.unique(knots[(knots > ends[0]) & (knots < ends[1])]))
     if len(nodes) * len(points) > MOST_CELLS:
         raise Rejected(f"{written.where}: a kernel by {len(nodes):,} nodes is more than the checker looks at")
     lines = readings.slopes[:, None] * nodes + offsets[:, None]  # (units, nodes)
@@ -183,6 +183,17 @@ def _deviation(
         * (size + float(np.abs(a) @ np.maximum(np.abs(least), np.abs(most))) + abs(constant))
     )
     return max(high, -low, 0.0) + chord + dust, size + abs(constant)
+
+
+def _whole_cells(ends: tuple[float, float], knots: FloatArray) -> FloatArray:
+    """Knots and ends; the outermost cells as long as their neighbours, if they are shorter: kinks then stay at their ends.
+
+    What holds on more than the range holds on the range.
+    """
+    low, high = ends
+    if len(knots) > 1:
+        low, high = min(low, 2 * knots[0] - knots[1]), max(high, 2 * knots[-1] - knots[-2])
+    return np.unique(np.concatenate([[low, high], knots]))
 
 
 def _around(z: FloatArray) -> tuple[FloatArray, FloatArray]:
