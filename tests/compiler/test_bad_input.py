@@ -34,7 +34,7 @@ CASES: list[tuple[str, Callable[[], Any], list[str]]] = [
     ("n=1", lambda: compile_it(n=1), ["seq_len=1", "limit 2", ">= 2"]),
     ("n=0 grid", lambda: pf.Grid(1, 0, 4), ["seq_len=0", "limit 2", "at least 2 tokens"]),
     ("n=1 plan", lambda: pf.plan(1, 1, 4), ["seq_len=1", "limit 2", "at least 2 tokens"]),
-    ("n=2.5", lambda: pf.plan(1, 2.5, 4), ["seq_len=2.5", "whole number", "integer >= 2"]),  # type: ignore[arg-type]
+    ("n=2.5", lambda: pf.plan(1, 2.5, 4), ["seq_len=2.5", "whole number", "integer >= 2"]),  # type: ignore[call-overload]
     ("n=True", lambda: pf.plan(1, True, 4), ["seq_len=True", "whole number", "integer >= 2"]),
     ("n=2.5 target", lambda: pf.Target(identity, 1, 2.5), ["seq_len=2.5", ">= 2"]),  # type: ignore[arg-type]
     ("d=0", lambda: compile_it(d=0), ["token_dim=0", "limit 1", ">= 1"]),

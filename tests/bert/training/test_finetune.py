@@ -104,6 +104,9 @@ def test_errors(sample: Path, tmp_path: Path) -> None:
     shutil.copytree(sample / "run/model", broken)
     weights = broken / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-50])
+    with pytest.raises(ProvenformerError, match=r"model\.safetensors is damaged"):
+        finetune(settings, broken, *files, tmp_path / "c")
+    (broken / "checksums.json").unlink()  # as in a model of others
     with pytest.raises(ProvenformerError, match="cannot be loaded"):
         finetune(settings, broken, *files, tmp_path / "c")
     (broken / "config.json").write_text((broken / "config.json").read_text()[:-50])

@@ -18,6 +18,7 @@ from forging import forge, off_ramp_points, ramp_points
 
 import provenformer as pf
 from fuzz.circuits import above_its_bounds
+from fuzz.outcome import Built
 from fuzz.table_forgeries import altered
 from provenformer import storage
 from provenformer.compiler.circuit import CompiledCircuit
@@ -25,7 +26,6 @@ from provenformer.networks.base import FloatNetwork
 from provenformer.networks.circuit import CircuitNetwork
 
 Rng = np.random.Generator
-Built = pf.Compiled | CompiledCircuit
 SIZES: tuple[tuple[str, int, int, int, str, int], ...] = (
     ("scaled-mean", 1, 2, 3, "sum", 4), ("scaled-mean", 1, 3, 3, "sum", 4), ("centered", 1, 2, 4, "paper", 4),
     ("reverse", 1, 2, 3, "sum", 4), ("sort", 1, 2, 2, "paper", 4), ("softmax-mean", 2, 2, 2, "sum", 4),

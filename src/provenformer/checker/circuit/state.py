@@ -78,9 +78,9 @@ class State:
         return np.array([np.broadcast_to(c.holds.constant, (self.seq_len,)) for c in self.channels])
 
     @cached_property
-    def data(self) -> list[Combination]:
-        """What every channel holds beside its known part."""
-        return [c.holds.without_constant() for c in self.channels]
+    def relative(self) -> NDArray[np.bool_]:
+        """(D,): channels whose error is also known relative to what they hold."""
+        return np.array([len(c.error.alpha) > 1 for c in self.channels])
 
     @cached_property
     def varying(self) -> NDArray[np.bool_]:
@@ -93,7 +93,8 @@ class State:
         known = self.constants[used]
         constant = row[used] @ known if len(used) else np.zeros(1)
         slack = known_rounding(row[None, used], known)[0]
-        data = combine([(float(row[c]), self.data[c]) for c in used if self.varying[c]], self.ranges)
+        varying = used[self.varying[used]]
+        data = combine([(float(row[c]), self.channels[c].holds.without_constant()) for c in varying], self.ranges)
         exact = len(used) <= 1 and np.abs(row[used]).max(initial=1.0) == 1.0
         if len(constant) > 1 and (constant == constant[0]).all():
             constant = constant[:1]
@@ -122,8 +123,8 @@ class State:
         """Errors add up; relative ones stay relative when all terms have one sign: then |sum| is the sum of all |term|."""
         plain = np.abs(row[used]) @ self.errors[used] if len(used) else np.zeros(len(UNIT))
         pairs = [(plain, np.zeros(len(UNIT)))]
-        channels = [self.channels[c] for c in used]
-        if any(len(c.error.alpha) > 1 for c in channels):
+        if self.relative[used].any():
+            channels = [self.channels[c] for c in used]
             signs = {np.sign(w) * sign_of(c.holds, self.ranges) for w, c in zip(row[used], channels, strict=True)}
             if signs in ({1.0}, {-1.0}):
                 pairs += self._relative(row[used], channels, value.slack)

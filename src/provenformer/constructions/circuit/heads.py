@@ -249,10 +249,10 @@ def positional_scores(sheet: Sheet, scores: FloatArray) -> tuple[list[Row], list
 
 def _combined(weights: Sequence[float] | FloatArray, rows: Sequence[Row]) -> Row:
     found: dict[int, float] = {}
-    for weight, row in zip(weights, rows, strict=True):
-        for channel, value in row.weights.items():
-            if weight != 0:
-                found[channel] = found.get(channel, 0.0) + float(weight) * value
+    values = np.asarray(weights, dtype=np.float64)
+    for i in np.flatnonzero(values).tolist():
+        for channel, value in rows[i].weights.items():
+            found[channel] = found.get(channel, 0.0) + float(values[i]) * value
     return Row(found)
 
 
