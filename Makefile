@@ -49,7 +49,7 @@ test-browser: env-dev
 			&& $$sudo apt-get install -qqy chromium chromium-driver \
 			|| { echo "error: cannot install the browser; install chromium and chromedriver by hand and try again." >&2; exit 2; }; \
 	fi
-	$(BIN)/python -m pytest tests/explore/test_browser.py
+	$(BIN)/python -m pytest tests/explore/test_browser.py tests/explore/test_browser_circuits.py
 
 lint: env-dev
 	$(BIN)/ruff check src tests benchmarks experiments docs

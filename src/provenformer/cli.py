@@ -290,13 +290,20 @@ def distance(
 
 @app.command()
 def explore(
+    folder: Annotated[Path | None, typer.Argument(help="A saved circuit to open.")] = None,
+    target: Against = None,
     port: Annotated[int, typer.Option(help="Where to listen on this machine; 0 finds a free port.")] = 8000,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
 ) -> None:
     """Play with the construction in a browser, on this machine only."""
     with extra("explore", "`provenformer explore`"):
+        from provenformer.explore.circuits import open_circuit  # noqa: PLC0415
         from provenformer.explore.server import serve  # noqa: PLC0415
-    serve(port, open_browser, console.print)
+    if folder is None and target is not None:
+        raise ProvenformerError("--target is the function of a saved circuit; give its folder, too.")
+    function = None if folder is None or target is None else _against(pf.load(folder), target)
+    given = None if folder is None else open_circuit(folder, function)
+    serve(port, open_browser, console.print, given)
 
 
 @app.command("report")

@@ -18,8 +18,9 @@ import provenformer as pf
 from provenformer import cli
 from provenformer.anatomy.words import upper
 from provenformer.look.circuit import CircuitSubject
+from provenformer.look.patterns import FINEST, averaged
 from provenformer.report import report
-from provenformer.report.circuit_findings import FINEST, averaged, find_circuit
+from provenformer.report.circuit_findings import find_circuit
 from provenformer.report.pictures_circuit import pictures
 
 EVIL = '"><script>alert(1)</script>'

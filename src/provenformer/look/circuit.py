@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -37,6 +36,8 @@ class CircuitSubject:
     support: tuple[FloatArray, FloatArray]
     target: Target | None = None
     missing: str | None = None
+    traced: Traced | None = None  # the graph of the function
+    circuit: Circuit | None = None  # the network in terms of that graph
 
     @classmethod
     def of_saved(cls, saved: Saved, target: Target | None = None) -> CircuitSubject:
@@ -46,14 +47,17 @@ class CircuitSubject:
             raise ProvenformerError("this network is not a circuit.")
         low, high = (np.array(end, dtype=np.float64) for end in spec["support"])
         known = target or saved.target
-        missing = None if known is not None else saved.why_no_target
-        return cls(network, saved.certificate, str(spec["name"]), (low, high), known, missing)
+        if known is None:
+            return cls(network, saved.certificate, str(spec["name"]), (low, high), missing=saved.why_no_target)
+        traced = trace(known)
+        circuit = circuit_of(network, traced, low, high)
+        return cls(network, saved.certificate, str(spec["name"]), (low, high), known, None, traced, circuit)
 
     @classmethod
     def of(cls, made: CompiledCircuit) -> CircuitSubject:
         """From what `compile` returns, without saving it."""
-        target = made.target
-        return cls(made.network, made.certificate, target.name, (target.low, target.high), target)
+        f = made.target
+        return cls(made.network, made.certificate, f.name, (f.low, f.high), f, None, made.traced, made.circuit)
 
     @property
     def token_dim(self) -> int:
@@ -62,16 +66,6 @@ class CircuitSubject:
     @property
     def seq_len(self) -> int:
         return self.network.seq_len
-
-    @cached_property
-    def traced(self) -> Traced | None:
-        """The graph of the function."""
-        return None if self.target is None else trace(self.target)
-
-    @cached_property
-    def circuit(self) -> Circuit | None:
-        """The network in terms of that graph."""
-        return None if self.traced is None else circuit_of(self.network, self.traced, *self.support)
 
     @property
     def nodes(self) -> list[Node]:

@@ -9,24 +9,11 @@ import numpy as np
 from provenformer.anatomy.nodes import Node, repeats
 from provenformer.base.arrays import FloatArray
 from provenformer.look.circuit import CircuitSubject, Measured, NodeValues, measured, node_values
+from provenformer.look.patterns import Pattern, shown_patterns
 from provenformer.look.unit_tables import UnitTable, unit_tables
-from provenformer.networks.inside import patterns
 from provenformer.report.findings import one_sequence
 
-FINEST = 64  # queries and keys of a pattern that is drawn; longer sequences are averaged
-MOST_PATTERNS = 12
 LINE_POINTS = 301
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """What a head looks at for the sequence that is followed: (queries, keys), averaged to at most FINEST each."""
-
-    block: int
-    head: int
-    makes: tuple[str, ...]  # names of the nodes, or of channels
-    weights: FloatArray
-    largest: float  # before averaging
 
 
 @dataclass(frozen=True)
@@ -74,40 +61,12 @@ def find_circuit(subject: CircuitSubject, given: FloatArray | None = None) -> Ci
         wanted=None if target is None else np.asarray(target(sequence[None])[0]),
         values=None if circuit is None else node_values(subject, sequence[None]),
         measured=measured(subject),
-        patterns=_patterns(subject, sequence, folded),
+        patterns=shown_patterns(subject, sequence),
         heads=subject.network.heads,
         tables=unit_tables(subject),
         along=_along(subject, sequence),
         folded=folded,
     )
-
-
-def _patterns(subject: CircuitSubject, sequence: FloatArray, folded: tuple[tuple[int, int], ...]) -> list[Pattern]:
-    hidden = {block for first, last in folded for block in range(first, last + 1)}
-    found: list[Pattern] = []
-    for b, weights in enumerate(patterns(subject.network, sequence)):
-        for k, one in enumerate(weights if b not in hidden else []):
-            if len(found) < MOST_PATTERNS:
-                found.append(Pattern(b, k, _makes(subject, b, k), averaged(one), float(one.max())))
-    return found
-
-
-def _makes(subject: CircuitSubject, block: int, head: int) -> tuple[str, ...]:
-    if subject.circuit is not None:
-        made = [node.name for node in subject.nodes if node.block == block and head in node.heads]
-        return tuple(made)
-    written = np.flatnonzero(subject.network.circuit_blocks[block].heads[head].W_O.any(axis=1))
-    return tuple(f"channel {c}" for c in written)
-
-
-def averaged(weights: FloatArray, finest: int = FINEST) -> FloatArray:
-    """At most `finest` rows and columns: means over queries, sums over keys, so that rows still add up to 1."""
-    n = len(weights)
-    if n <= finest:
-        return weights
-    starts = np.arange(finest) * n // finest
-    sums = np.add.reduceat(np.add.reduceat(weights, starts, axis=0), starts, axis=1)
-    return np.asarray(sums / np.diff([*starts, n])[:, None])
 
 
 def _along(subject: CircuitSubject, sequence: FloatArray) -> Along | None:

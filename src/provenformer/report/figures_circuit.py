@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from provenformer.anatomy.nodes import Node
 from provenformer.anatomy.words import number
 from provenformer.base.arrays import FloatArray
+from provenformer.look.patterns import Pattern
 from provenformer.look.unit_tables import UnitTable
-from provenformer.report.circuit_findings import Along, Pattern
+from provenformer.report.circuit_findings import Along
 from provenformer.report.figures import entry_name
 from provenformer.report.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH, new_figure, plain_numbers, styled
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from provenformer.look.patterns import FINEST
 from provenformer.look.unit_tables import UnitTable
 from provenformer.report import figures, figures_circuit
-from provenformer.report.circuit_findings import FINEST, CircuitFindings
+from provenformer.report.circuit_findings import CircuitFindings
 from provenformer.report.figures import entry_name, sequence_name
 from provenformer.report.pictures import Picture
 

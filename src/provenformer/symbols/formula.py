@@ -26,7 +26,9 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "expm1": np.expm1,
     "log1p": np.log1p,
 }
+KINKS = {"absolute": np.absolute, "maximum": np.maximum, "minimum": np.minimum}  # in kernels of pairs alone
 UNARY = tuple(name for name in OPERATIONS if name not in ("add", "multiply", "divide"))
+OPERATIONS |= KINKS
 
 
 @dataclass(frozen=True)

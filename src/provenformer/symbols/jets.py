@@ -49,11 +49,16 @@ def formula_range(formula: Formula, low: float, high: float) -> tuple[float, flo
     return float(bottom.min()), float(top.max())
 
 
-def slope_bound(formula: Formula, low: float, high: float) -> float:
-    """sup |formula'| on [low, high]; may be infinite."""
+def slope_range(formula: Formula, low: float, high: float) -> tuple[float, float]:
+    """inf and sup of formula' on [low, high]; may be infinite."""
     edges = cells(low, high, RANGE_CELLS)
     first = jet(formula, edges[:-1], edges[1:]).first
-    return float(np.maximum(np.abs(first.lo), np.abs(first.hi)).max())
+    return float(first.lo.min()), float(first.hi.max())
+
+
+def slope_bound(formula: Formula, low: float, high: float) -> float:
+    """sup |formula'| on [low, high]; may be infinite."""
+    return max(map(abs, slope_range(formula, low, high)))
 
 
 def cells(low: float, high: float, count: int) -> FloatArray:
@@ -174,6 +179,25 @@ def _clipped(x: Interval, low: float, high: float) -> Interval:
     return Interval(np.clip(x.lo, low, high), np.clip(x.hi, low, high))
 
 
+def _maximum(a: Jet, b: Jet, sign: float = 1.0) -> Jet:
+    """max (min with sign -1): the winner where it is decided; at a kink the hull of slopes, and nothing of the second."""
+    first = (a.value.lo >= b.value.hi) if sign > 0 else (a.value.hi <= b.value.lo)
+    second = (b.value.lo >= a.value.hi) if sign > 0 else (b.value.hi <= a.value.lo)
+
+    def pick(x: Interval, y: Interval, low: Any, high: Any) -> Interval:
+        return Interval(
+            np.where(first, x.lo, np.where(second, y.lo, low)), np.where(first, x.hi, np.where(second, y.hi, high))
+        )
+
+    value = (np.maximum if sign > 0 else np.minimum)(a.value, b.value)
+    hull = np.minimum(a.first.lo, b.first.lo), np.maximum(a.first.hi, b.first.hi)
+    return Jet(value, pick(a.first, b.first, *hull), pick(a.second, b.second, -np.inf, np.inf))
+
+
+def _absolute(a: Jet) -> Jet:
+    return _maximum(a, Jet(-a.value, -a.first, -a.second))
+
+
 def _refuse_domain(name: str, x: Interval) -> None:
     raise Untraceable(
         f"{name} of a value in [{x.lo.min():.4g}, {x.hi.max():.4g}] leaves its domain; "
@@ -196,4 +220,7 @@ RULES: dict[str, Callable[..., Jet]] = {
     "cosh": _same(lambda v: (np.cosh(v), np.sinh(v), np.cosh(v))),
     "expm1": _same(lambda v: (np.expm1(v), np.exp(v), np.exp(v))),
     "log1p": _log1p,
+    "absolute": _absolute,
+    "maximum": _maximum,
+    "minimum": lambda a, b: _maximum(a, b, -1.0),
 }

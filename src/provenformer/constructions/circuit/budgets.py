@@ -16,7 +16,7 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import TooLarge
 from provenformer.constructions.circuit.curves import Curve, Passed
-from provenformer.constructions.circuit.errors import RHO, Errors, Weights
+from provenformer.constructions.circuit.errors import RHO, Errors, TooWide, Weights
 from provenformer.constructions.circuit.gadgets import Gadget
 from provenformer.constructions.circuit.parts import Local, Lowered, Part
 from provenformer.constructions.circuit.sheet import Sheet
@@ -106,12 +106,13 @@ class Planner:
 
     def plan(self, tolerance: float) -> Budget:
         """The fewest units that a few rounds find."""
-        start = 1e-3 * tolerance / len(self.tabled)
-        budget = Budget(dict.fromkeys(self.tabled, start), self._relative_start(start), {})
+        budget = self._start(tolerance)
         best, fewest = budget, np.inf
         for _ in range(ROUNDS):
             gadgets, errors, _ = self.run(budget)
             budget, found = self._within(self._moved(budget, gadgets, errors, tolerance), tolerance)
+            if found == np.inf:
+                break
             total = sum(self.units(budget).values()) * max(1.0, found / tolerance)
             if total < fewest:
                 best, fewest, before = budget, total, fewest
@@ -119,17 +120,38 @@ class Planner:
                     break
         return self._widened(best)
 
-    def _relative_start(self, start: float) -> dict[int, float]:
-        return {i: start / max(float(density.least.max()), 1e-300) for i, density in self.densities.items()}
+    def amplifications(self, tolerance: float) -> dict[int, float]:
+        """By part: about how much its error counts in the output in which it counts most."""
+        gadgets, errors, _ = self.run(self._start(tolerance))
+        weights = self._weights(gadgets, errors)
+        return {i: float(weight[0].sum(axis=1).max()) for i, weight in weights.items()}
+
+    def _start(self, tolerance: float) -> Budget:
+        """Errors everywhere so small that all gadgets stay in their ranges."""
+        within = 1e-3 * tolerance / max(1, len(self.tabled))
+        relative = {i: within / max(float(d.least.max()), 1e-300) for i, d in self.densities.items()}
+        budget = Budget(dict.fromkeys(self.tabled, within), relative, {})
+        for _ in range(ROUNDS):
+            if self._bound(budget) < np.inf:
+                return budget
+            budget = budget.scaled(1e-3)
+        raise TooLarge("errors of tables grow beyond all ranges on the way to the outputs; shrink the support.")
+
+    def _bound(self, budget: Budget) -> float:
+        """Infinite where errors leave the ranges that gadgets are planned for."""
+        try:
+            return self.run(budget)[2]
+        except TooWide:
+            return np.inf
 
     def _within(self, budget: Budget, tolerance: float) -> tuple[Budget, float]:
         """Scaled so that the bound is close to the goal; and that bound."""
-        found = self.run(budget)[2]
+        found = self._bound(budget)
         for _ in range(ROUNDS):
             if GOAL * 0.98 * tolerance < found <= tolerance:
                 break
             budget = budget.scaled(float(np.clip(GOAL * tolerance / found, 1e-3, 1e3)))
-            found = self.run(budget)[2]
+            found = self._bound(budget)
         return budget, found
 
     def _weights(self, gadgets: Sequence[Gadget], errors: Errors) -> Weights:

@@ -88,7 +88,7 @@ class Density:
         bend = np.minimum(np.where(np.isnan(bend), np.inf, bend), worst)
         return cls(edges, bend, steep, _least(found.value.lo, found.value.hi), found.value.hi - found.value.lo)
 
-    def pieces(self, allowed: FloatArray) -> float:
+    def pieces(self, allowed: FloatArray | float) -> float:
         """About how many a table needs that is within `allowed`, cell by cell."""
         return float(np.sum(np.sqrt(self.bend / (16 * allowed)) * np.diff(self.edges)))
 
