@@ -161,7 +161,7 @@ class _Workshop:
                 scale = (low + high) / 2 if low else scale * max(0.05, min(0.9, 0.98 * tolerance / found))
         if best is None:
             raise _unreachable(found, tolerance)
-        _require_units(best, max_units)
+        _require_units(best, max_units, tolerance, self._size)
         return best
 
     def _shape(self, tolerance: float) -> dict[int, float]:
@@ -258,13 +258,14 @@ class _Workshop:
     def _require_few(self, budget: dict[int, float], max_units: int, tolerance: float) -> None:
         """Before anything is allocated."""
         counts = {i: self.knots[i] / np.sqrt(delta) for i, delta in budget.items()}
-        if sum(counts.values()) > 1.5 * max_units + 100:
-            raise _too_many(int(sum(counts.values())), max_units, tolerance, self._worst(counts))
+        if (total := float(sum(counts.values()))) > 1.5 * max_units + 100:
+            worst = self.lowered.parts[max(counts, key=lambda i: counts[i])]
+            raise _too_many(f"about {total:,.0f}", total, max_units, tolerance, self._size, _told(worst))
 
-    def _worst(self, counts: dict[int, float]) -> str:
-        part = self.lowered.parts[max(counts, key=lambda i: counts[i])]
-        operation = part.atom.operation
-        return str(operation.formula) if isinstance(operation, Apply) else "a product"
+    @property
+    def _size(self) -> float:
+        """The largest |output|."""
+        return max(x.largest for x in self.lowered.outputs)
 
 
 def _pieces_table(operation: Pieces, low: float, high: float) -> Table:
@@ -296,19 +297,29 @@ def _last_readers(lowered: Lowered) -> dict[int, int]:
     return last
 
 
-def _require_units(gadgets: list[Gadget], max_units: int) -> None:
-    if (total := sum(g.hidden_units for g in gadgets)) > max_units:
-        raise TooLarge(
-            f"the circuit needs {total:,} units (max_units={max_units:,}); use a larger tolerance or max_units."
-        )
+def _require_units(gadgets: list[Gadget], max_units: int, tolerance: float, size: float) -> None:
+    counts = {g.part.index: g.hidden_units for g in gadgets}
+    if (total := sum(counts.values())) > max_units:
+        largest = max(gadgets, key=lambda g: g.hidden_units)
+        raise _too_many(f"{total:,}", total, max_units, tolerance, size, _told(largest.part))
 
 
-def _too_many(count: int, max_units: int, tolerance: float, worst: str) -> TooLarge:
+def _told(part: Part) -> str:
+    """What a part computes, and of what range it is."""
+    operation = part.atom.operation
+    what = str(operation.formula) if isinstance(operation, Apply) else f"a {type(operation).__name__.lower()}"
+    return f"{what} with values in [{part.low:.3g}, {part.high:.3g}]"
+
+
+def _too_many(said: str, count: float, max_units: int, tolerance: float, size: float, worst: str) -> TooLarge:
     fits = tolerance * (count / max_units) ** 2
-    return TooLarge(
-        f"the circuit needs about {count:,} units (max_units={max_units:,}), most of them for {worst}; "
-        f"a tolerance of about {fits:.1g} would fit, or a larger max_units."
+    remedy = (
+        f"a tolerance of about {fits:.1g} would fit, or a larger max_units"
+        if fits < size
+        else f"a tolerance that would fit is above the function's own size ({size:.2g}): shrink the support, or keep that range "
+        "small (np.clip, np.tanh, pf.softmax, pf.normalize)"
     )
+    return TooLarge(f"the circuit needs {said} units (max_units={max_units:,}), most of them for {worst}; {remedy}.")
 
 
 def _unreachable(found: float, tolerance: float) -> ProvenformerError:

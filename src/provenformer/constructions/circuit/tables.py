@@ -16,6 +16,9 @@ from provenformer.symbols.formula import Formula
 from provenformer.symbols.jets import cells, jet
 
 DENSITY_CELLS = 1200
+TURNING = (
+    1000.0  # a second derivative this many times what a whole range on a cell accounts for: it turns there many times
+)
 ROUNDS = 60
 PATIENCE = 6
 PARTS = 4  # cells on a piece, for tight enclosures of the second derivative
@@ -81,7 +84,9 @@ class Density:
         bend = np.maximum(np.abs(found.second.lo), np.abs(found.second.hi))
         # where the second derivative is not bounded, a cell is no worse than the oscillation on it
         worst = 8 * (found.value.hi - found.value.lo) / np.maximum(width, 1e-300) ** 2
-        return cls(edges, np.minimum(np.where(np.isnan(bend), np.inf, bend), worst))
+        # unless it goes up and down many times on the cell
+        turns = (found.first.lo < 0) & (found.first.hi > 0) & np.isfinite(bend) & (bend > TURNING * worst)
+        return cls(edges, np.where(turns, bend, np.fmin(bend, worst)))
 
     def knots_per_root(self) -> float:
         """C: a table of error delta has about C / sqrt(delta) knots."""
