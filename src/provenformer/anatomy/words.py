@@ -184,10 +184,9 @@ def in_words(operation: Operation, named: Named) -> tuple[str, str]:
         case Largest():
             return "largest", f"largest {combination(operation.of, named)} of all tokens"
         case PairMean():
-            row, column = (combination(x, _at(k, named)) for x, k in ((operation.row, "j"), (operation.column, "k")))
-            return "pairs", f"mean over k of {formula(operation.kernel, 'z')}, z = {row} + {column}".replace(
-                "+ -", "- "
-            )
+            at_j, at_k = combination(operation.row, _at("j", named)), combination(operation.column, _at("k", named))
+            z = f"{at_j} + {at_k}".replace("+ -", "- ")
+            return "pairs", f"mean over k of {formula(operation.kernel)}, z = {z}"
         case Attend():
             return "attention", _attention(operation, named)
         case _:

@@ -8,7 +8,7 @@ is that of the sequences: one cell stands for all there too, and nothing may loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -27,6 +27,7 @@ from provenformer.symbols.graph import Graph, Lin
 from provenformer.symbols.linear import add, constant, mix, of_atom, scale
 from provenformer.symbols.moves import moved, one_of_batch
 from provenformer.symbols.pairs import Pair, Waiting, expanded
+from provenformer.symbols.softmax import logsumexp, softmax
 
 Cells = NDArray[np.object_]
 REMEDY = "count axes from the end, axis=-1 for tokens and axis=-2 for features"
@@ -38,6 +39,7 @@ class Symbol(AbstractArray):
 
     __slots__ = ("batch", "cells", "graph", "length", "tokens", "values")
     plural: ClassVar[str] = "symbols"
+    own_rules: ClassVar[Mapping[str, Callable[..., Any]]] = {"softmax": softmax, "logsumexp": logsumexp}
 
     def __init__(
         self, graph: Graph, shape: tuple[int, ...], tokens: tuple[int, ...], cells: Cells, batch: int | None = None

@@ -30,7 +30,7 @@ from provenformer.symbols.graph import (
 )
 from provenformer.symbols.jets import formula_range, slope_bound
 from provenformer.symbols.linear import add, constant, gamma, mix, of_atom, scale, size
-from provenformer.symbols.ranges import enclosure, hull
+from provenformer.symbols.ranges import argument_range, enclosure, hull
 
 MASKED = 64.0
 MOST_STATISTICS = 20_000
@@ -43,12 +43,11 @@ def apply(graph: Graph, outer: Formula, x: Lin) -> Lin:
         formula_range(outer, low, high)  # refuses what leaves a domain
         return _rounded_constant(outer(x.constant), slope_bound(outer, low, high) * x.slack if x.slack else 0.0)
     x, rows = _padded(graph, x)
-    low, high = hull(graph, x)
+    low, high = argument_range(graph, outer, x)
     inner, z, slack = _as_formula_of_one(graph, x)
     change = slope_bound(outer, low, high) * slack if slack else 0.0
     fused = outer.of(inner)
-    z_low, z_high = hull(graph, z)
-    bottom, top = formula_range(fused, z_low, z_high)
+    bottom, top = formula_range(fused, *argument_range(graph, fused, z))
     return _made(graph, Apply(fused, z, change), _is_uniform(graph, z), bottom - change, top + change, rows)
 
 
@@ -172,7 +171,7 @@ def product(graph: Graph, x: Lin, y: Lin) -> Lin:
             largest = (max(abs(a), abs(b)), max(abs(c), abs(d)))
             change = left[1] * largest[1] + right[1] * largest[0] + left[1] * right[1]
             fused = formulas.apply("multiply", left[0], right[0])
-            low, high = formula_range(fused, *hull(graph, z))
+            low, high = formula_range(fused, *argument_range(graph, fused, z))
             return _made(graph, Apply(fused, z, change), _is_uniform(graph, z), low - change, high + change, rows)
     corners = np.array([a * c, a * d, b * c, b * d])
     widen = gamma(2) * float(np.abs(corners).max())

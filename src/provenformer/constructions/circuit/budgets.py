@@ -218,9 +218,26 @@ class Planner:
             fits *= max(1.1, (sum(self.units(self.plan(fits)).values()) / max_units) ** 2)
             if sum(self.units(self.plan(fits)).values()) <= max_units:
                 break
-        worst = self.lowered.parts[max(counts, key=lambda i: counts[i])].atom.operation
-        name = str(worst.formula) if isinstance(worst, Apply) else "a product"
-        raise TooLarge(
-            f"the circuit needs about {int(total):,} units (max_units={max_units:,}), most of them for {name}; "
-            f"a tolerance of about {fits:.1g} would fit, or a larger max_units."
-        )
+        worst = self.lowered.parts[max(counts, key=lambda i: counts[i])]
+        raise too_many(f"about {total:,.0f}", fits, max_units, self.size, worst)
+
+    @property
+    def size(self) -> float:
+        """The largest |output|."""
+        return max(x.largest for x in self.lowered.outputs)
+
+
+def too_many(said: str, fits: float, max_units: int, size: float, worst: Part) -> TooLarge:
+    """How many units are needed, by what most of all, and the remedy: a tolerance that fits, if that says anything."""
+    operation = worst.atom.operation
+    what = str(operation.formula) if isinstance(operation, Apply) else f"a {type(operation).__name__.lower()}"
+    remedy = (
+        f"a tolerance of about {fits:.1g} would fit, or a larger max_units"
+        if fits < size
+        else f"a tolerance that would fit is above the function's own size ({size:.2g}): shrink the support, or keep that range "
+        "small (np.clip, np.tanh, pf.softmax, pf.normalize)"
+    )
+    return TooLarge(
+        f"the circuit needs {said} units (max_units={max_units:,}), most of them for {what} with values in "
+        f"[{worst.low:.3g}, {worst.high:.3g}]; {remedy}."
+    )

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from provenformer.base.errors import ProvenformerError, TooLarge
-from provenformer.constructions.circuit.budgets import Budget, Planner
+from provenformer.base.errors import ProvenformerError
+from provenformer.constructions.circuit.budgets import Budget, Planner, too_many
 from provenformer.constructions.circuit.errors import UNITS, Errors, TooWide
 from provenformer.constructions.circuit.gadgets import (
     CompareUnits,
@@ -156,7 +156,7 @@ class _Workshop:
                 planner.require_few(budget.scaled(scale), 2 * max_units, tolerance)
         if best is None:
             raise _unreachable(found, tolerance)
-        _require_units(best, max_units)
+        _require_units(best, max_units, tolerance, planner.size)
         return best
 
     def _gadgets(self, budget: Budget) -> list[Gadget]:
@@ -254,11 +254,10 @@ def _last_readers(lowered: Lowered) -> dict[int, int]:
     return last
 
 
-def _require_units(gadgets: list[Gadget], max_units: int) -> None:
+def _require_units(gadgets: list[Gadget], max_units: int, tolerance: float, size: float) -> None:
     if (total := sum(g.hidden_units for g in gadgets)) > max_units:
-        raise TooLarge(
-            f"the circuit needs {total:,} units (max_units={max_units:,}); use a larger tolerance or max_units."
-        )
+        largest = max(gadgets, key=lambda g: g.hidden_units)
+        raise too_many(f"{total:,}", tolerance * (total / max_units) ** 2, max_units, size, largest.part)
 
 
 def _unreachable(found: float, tolerance: float) -> ProvenformerError:

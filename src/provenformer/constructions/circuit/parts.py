@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
-from provenformer.symbols.graph import Atom, Attend, Graph, Input, Largest, Lin
+from provenformer.symbols.graph import Apply, Atom, Attend, Graph, Input, Largest, Lin
 from provenformer.symbols.linear import gamma, size
-from provenformer.symbols.ranges import hull
+from provenformer.symbols.ranges import argument_range, hull
 
 Kind = Literal["value", "mean", "rows", "pick", "scaled", "gathered"]
 GATHER_FROM = 5  # single tokens that all others look at: up to here a head each is cheaper than gates and one head
@@ -172,6 +172,9 @@ class Lowered:
     def add_value(self, atom: Atom) -> None:
         """The part of an atom, after those of its arguments."""
         arguments = tuple(self.local(lin) for lin in atom.operation.arguments)
+        if isinstance(atom.operation, Apply):
+            low, high = argument_range(self.graph, atom.operation.formula, atom.operation.of)
+            arguments = (replace(arguments[0], low=low, high=high),)
         layer = 0
         if not isinstance(atom.operation, Input):
             latest = max((self.parts[i].layer for local in arguments for i in local.coefficients), default=0)
