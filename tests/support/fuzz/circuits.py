@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import provenformer as pf
 from fuzz.expressions import function_of, random_expression
-from fuzz.outcome import Outcome
+from fuzz.outcome import Outcome, rejected
 from provenformer.base.arrays import FloatArray
 from provenformer.compiler.circuit import CompiledCircuit
 from provenformer.functions.distance import entries_factor
@@ -82,11 +80,8 @@ def try_circuit(case: CircuitCase, seed: int = 0) -> tuple[Outcome, CompiledCirc
     kind = "circuit"
     if not c.certificate.bound <= case.tolerance * (1 + 1e-9):
         return Outcome(kind=kind, wrong=f"bound {c.certificate.bound:.6g}, tolerance {case.tolerance:.6g}"), c
-    with tempfile.TemporaryDirectory() as folder:
-        c.save(Path(folder) / "net")
-        report = pf.verify(Path(folder) / "net", c.target)
-    if not report:
-        return Outcome(kind=kind, wrong=f"its own verify rejects it: {report.reason}"), c
+    if wrong := rejected(c):
+        return Outcome(kind=kind, wrong=wrong), c
     wrong, ratio = above_its_bounds(c.target, c.network, c.certificate, np.random.default_rng(seed))
     return Outcome(kind=kind, wrong=wrong, ratio=ratio), c
 

@@ -18,8 +18,10 @@ NEGLIGIBLE = 1e-12  # a deviation this small relative to what it deviates from i
 
 def known_rounding(rows: FloatArray, known: FloatArray) -> FloatArray:
     """(k,): how far rows @ known, computed here, may be off: as many roundings as there are terms that are not 0."""
-    if not rows.size:
+    read = np.flatnonzero(rows.any(axis=0))
+    if not len(read):
         return np.zeros(len(rows))
+    rows, known = rows[:, read], known[read]
     terms = (rows != 0).astype(np.float64) @ (known != 0).astype(np.float64) + 2
     return np.asarray((terms * 2.0**-53 * (np.abs(rows) @ np.abs(known))).max(axis=1))
 
@@ -29,11 +31,13 @@ class Channel:
     """|executed - holds| is within `error`, at every token and for every input of the box.
 
     fixed   never an input, never written so far: it holds its positions, and only rounding to float32 changed them
+    only    tokens beside which it is exactly 0 in every arithmetic, if there are such
     """
 
     holds: Combination
     error: Error
     fixed: bool = False
+    only: NDArray[np.bool_] | None = None
     _reach: list[float] = field(default_factory=list)  # found once: most channels outlive many layers
 
     def reach(self, ranges: Ranges) -> float:
