@@ -35,7 +35,7 @@ from provenformer.checker.circuit.state import Channel, State, known_rounding
 from provenformer.networks.circuit import CircuitBlock
 from provenformer.symbols.graph import Apply, Graph, Pieces
 
-RELATIVE = 1.5 ** np.arange(-38.0, -1.0)  # the relative errors that are tried, 2e-7 to 0.44
+RELATIVE = 1.6 ** np.arange(-44.0, -1.0)  # the relative errors that are tried, 1e-9 to 0.4
 
 
 @dataclass(frozen=True, eq=False)

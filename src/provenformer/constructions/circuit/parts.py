@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
+from provenformer.constructions.circuit.ranges import Narrowed
 from provenformer.symbols.graph import Atom, Attend, Graph, Input, Largest, Lin
 from provenformer.symbols.linear import gamma, size
-from provenformer.symbols.ranges import hull
 
 Kind = Literal["value", "mean", "rows", "pick", "scaled"]
 
@@ -65,12 +65,17 @@ class Local:
 class Lowered:
     """Parts in an order in which each comes after what it needs, and the combinations in terms of them."""
 
-    graph: Graph
+    _ranges: Narrowed
     parts: list[Part] = field(default_factory=list)
     arguments: dict[int, tuple[Local, ...]] = field(default_factory=dict)  # of value parts, by part
     outputs: tuple[Local, ...] = ()
     _known: dict[object, Part] = field(default_factory=dict)
     _locals: dict[object, Local] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> Graph:
+        """With narrowed ranges."""
+        return self._ranges.graph
 
     @property
     def layers(self) -> int:
@@ -107,7 +112,7 @@ class Lowered:
                 if weights.any():
                     part, factor = self._mixture(value, weights)
                     put(part, sign * factor)
-        low, high = hull(self.graph, x)
+        low, high = self._ranges.hull(x)
         # sums of weights and their quotients are rounded: what that changes is at most this
         rounding = gamma(3 * self.graph.seq_len + 16) * size(self.graph, x) if mixed else gamma(2) * size(self.graph, x)
         return Local(coefficients, x.constant, low, high, x.slack + rounding)
@@ -182,8 +187,8 @@ def lower(graph: Graph, outputs: list[Lin]) -> Lowered:
     for atom in reversed(graph.atoms):
         if atom.number in needed:
             needed |= {i for lin in atom.operation.arguments for i in lin.terms}
-    lowered = Lowered(graph)
-    for atom in graph.atoms:
+    lowered = Lowered(Narrowed.of(graph))
+    for atom in lowered.graph.atoms:
         if atom.number in needed or isinstance(atom.operation, Input):
             lowered.add_value(atom)
     lowered.outputs = tuple(lowered.local(lin) for lin in outputs)
