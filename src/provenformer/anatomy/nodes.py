@@ -74,7 +74,13 @@ class Node:
     @property
     def range(self) -> str:
         """[low, high]."""
-        return "" if self.low is None or self.high is None else f"[{number(self.low)}, {number(self.high)}]"
+        return "" if self.low is None or self.high is None else interval(self.low, self.high)
+
+
+def interval(low: float, high: float) -> str:
+    """[low, high]; an end that is 0 but for rounding is 0."""
+    dust = 1e-10 * max(abs(low), abs(high))
+    return "[{}, {}]".format(*(number(end if abs(end) > dust else 0.0) for end in (low, high)))
 
 
 def repeats(nodes: Sequence[Node]) -> tuple[tuple[int, int], ...]:

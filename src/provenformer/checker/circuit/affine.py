@@ -47,12 +47,12 @@ def affine_range(one: Combination, ranges: Ranges) -> tuple[float, float]:
 def _without(graph: Graph, one: Combination, atom: int, ranges: Ranges) -> tuple[Combination, Ends]:
     """The combination without its latest atom, and between what lies that which was taken out."""
     part, line, uniform = one.parts[atom], ranges.lines.get(atom), ranges.uniform[atom]
-    if part.mix is None:
+    if part.mix is None and np.ndim(part.own) == 0:
         members, ends = _together(graph, one, atom, ranges)
         if members:
             return _left(one, members), ends
     rest, (plus, minus) = _left(one, {atom}), row_sums(part, uniform)
-    if line is None or (part.mix is not None and (uniform or len(part.mix) > 1)):
+    if line is None or np.ndim(part.own) or (part.mix is not None and (uniform or len(part.mix) > 1)):
         low, high = ranges.low[atom], ranges.high[atom]
         return rest, (plus * low + minus * high, plus * high + minus * low)
     pieces = [(1.0, rest), (part.own, line.along)]
@@ -68,7 +68,7 @@ def _left(one: Combination, members: set[int]) -> Combination:
 def _together(graph: Graph, one: Combination, atom: int, ranges: Ranges) -> tuple[set[int], Ends]:
     """Atoms that are bounded together: attention with one set of weights, or values that one factor normalises."""
     operation, nothing = graph.atoms[atom].operation, (np.zeros(1), np.zeros(1))
-    own = {a: p.own for a, p in one.parts.items() if p.mix is None}
+    own = {a: float(p.own) for a, p in one.parts.items() if p.mix is None and np.ndim(p.own) == 0}
     if isinstance(operation, Attend):
         same = {a: o for a in own if isinstance(o := graph.atoms[a].operation, Attend) and _same_weights(o, operation)}
         values = [(own[a], of_lin(o.values, ranges, graph.seq_len)) for a, o in same.items()]

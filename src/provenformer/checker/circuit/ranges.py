@@ -14,7 +14,19 @@ from provenformer.checker.circuit.affine import affine_range, keep_line
 from provenformer.checker.circuit.jets import jet_of
 from provenformer.checker.circuit.linear import Ball, Combination, Line, Part, Ranges, combine, of_lin, span
 from provenformer.symbols.formula import VARIABLE, Formula
-from provenformer.symbols.graph import Apply, Atom, Attend, Compare, Graph, Input, Largest, Lin, Pieces, Product
+from provenformer.symbols.graph import (
+    Apply,
+    Atom,
+    Attend,
+    Compare,
+    Graph,
+    Input,
+    Largest,
+    Lin,
+    PairMean,
+    Pieces,
+    Product,
+)
 
 CELLS = 1024
 
@@ -98,6 +110,8 @@ def _is_uniform(atom: Atom, ranges: Ranges) -> bool:
         return same and all(_is_same(q, ranges) for q in operation.queries)
     if isinstance(operation, Compare) and len(operation.sign) != 1:
         return False
+    if isinstance(operation, PairMean):
+        return _is_same(operation.row, ranges)
     return not isinstance(operation, Input) and all(_is_same(lin, ranges) for lin in operation.arguments)
 
 
@@ -108,7 +122,7 @@ def _is_same(lin: Lin, ranges: Ranges) -> bool:
 
 
 def _nonnegative(part: Part) -> bool:
-    return part.own >= 0 and (part.mix is None or bool((part.mix >= 0).all()))
+    return bool(np.all(part.own >= 0)) and (part.mix is None or bool((part.mix >= 0).all()))
 
 
 def _range(graph: Graph, atom: Atom, ranges: Ranges, low: FloatArray, high: FloatArray) -> tuple[float, float]:
@@ -132,6 +146,9 @@ def _range(graph: Graph, atom: Atom, ranges: Ranges, low: FloatArray, high: Floa
         if not signs <= lows.keys():
             raise Rejected(f"atom {atom.number} of the graph compares with a sign other than -1, 0, 1")
         return min(lows[s] for s in signs), max(highs[s] for s in signs)
+    if isinstance(operation, PairMean):
+        (a, b), (c, d) = lin_range(graph, operation.row, ranges), lin_range(graph, operation.column, ranges)
+        return formula_range(operation.kernel, float(np.nextafter(a + c, -np.inf)), float(np.nextafter(b + d, np.inf)))
     return lin_range(graph, operation.of if isinstance(operation, Largest) else operation.values, ranges)
 
 
@@ -236,11 +253,11 @@ def _ball(graph: Graph, value: Lin, factor: Lin, ranges: Ranges) -> Ball | None:
         if not isinstance(square, Apply) or square.formula != Formula("square", (VARIABLE,)):
             return None
         mix = part.mix
-        if part.own < 0 or (mix is not None and (mix < 0).any()):
+        if np.min(part.own) < 0 or (mix is not None and (mix < 0).any()):
             return None
         if square.of.key == value.key:
             at_own = 0.0 if mix is None else float((mix[0] if len(mix) == 1 else np.diagonal(mix)).min())
-            weight = part.own + (0.0 if ranges.uniform[atom] else at_own)
+            weight = float(np.min(part.own)) + (0.0 if ranges.uniform[atom] else at_own)
     if weight <= 0:
         return None
     size = float(abs(term.own * scale)) * (1 + 1e-12)

@@ -27,7 +27,7 @@ from provenformer.symbols.graph import (
 from provenformer.symbols.jets import formula_range
 from provenformer.symbols.linear import add, mix, positive_and_negative, scale
 from provenformer.symbols.linear import constant as number
-from provenformer.symbols.ranges import enclosure
+from provenformer.symbols.ranges import argument_range, enclosure
 
 UNFOLDED = 64  # atoms of one combination that give way, at most
 GAIN = 0.8  # a remainder is worth it if it is at most this share of the atom's range
@@ -91,6 +91,14 @@ class Narrowed:
             best = [max(best[0], float(low.min()) + bottom), min(best[1], float(high.max()) + top)]
         return best[0], best[1]
 
+    def argument(self, operation: Apply) -> tuple[float, float]:
+        """The range of what a formula is applied to."""
+        (low, high), (bottom, top) = (
+            self.hull(operation.of),
+            argument_range(self.graph, operation.formula, operation.of),
+        )
+        return max(low, bottom), min(high, top)
+
     def _unfolded(self, x: Lin, latest: int) -> tuple[Lin, tuple[float, float]]:
         """x without its latest atom (and others that belong to it), and between what lies what is gone."""
         term, atom = x.terms[latest], self.graph.atoms[latest]
@@ -137,7 +145,7 @@ class Narrowed:
 
     def _operation_range(self, operation: Operation, atom: Atom) -> tuple[float, float]:
         if isinstance(operation, Apply):
-            bottom, top = formula_range(operation.formula, *self.hull(operation.of))
+            bottom, top = formula_range(operation.formula, *self.argument(operation))
             return bottom - operation.slack, top + operation.slack
         if isinstance(operation, Product):
             (a, b), (c, d) = self.hull(operation.left), self.hull(operation.right)
@@ -157,7 +165,7 @@ class Narrowed:
         """Chords and tangent planes, where they say more than the range."""
         operation = atom.operation
         if isinstance(operation, Apply):
-            low, high = self.hull(operation.of)
+            low, high = self.argument(operation)
             ends = operation.formula(np.array([low, high])) + np.zeros(2)
             slope = float(ends[1] - ends[0]) / (high - low) if high > low else 0.0
             rest = apply("add", operation.formula, apply("multiply", constant(-slope), VARIABLE))
