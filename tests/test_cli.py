@@ -179,6 +179,46 @@ def test_functions_by_import_path(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert run("compile", "my_target_module:nothing", "-n", 2, "-N", 4).code == 2
 
 
+def test_a_folder_supplies_no_facts_about_the_function_that_you_name(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger's manifest may say what it likes of the function: only what the user says of it counts, and is printed."""
+    (tmp_path / "my_facts_module.py").write_text(
+        "import numpy as np\n\ndef half(x):\n    return 0.5 * x\n\n"
+        "def box(x):\n    return np.asarray([v * 1.0 for v in x])\n\n"  # a loop: neither intervals nor slopes
+        "def bump(x):\n    return 0.1 * np.sin(np.pi * x) * np.min(np.sin(np.pi * x), axis=(-2, -1), keepdims=True)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
+    net = tmp_path / "net"
+    named = ("verify", net, "--target")
+    # Equivariance: assumed, since the network has no positions, and said so.
+    assert run("compile", "my_facts_module:half", "-n", 2, "-N", 4, "-o", net).code == 0
+    assert "is assumed by you, not proved" in run(*named, "my_facts_module:half").out
+    # A Lipschitz constant: the folder's does not count.
+    done = run("compile", "my_facts_module:box", "-n", 2, "-N", 4, "-o", net, "--lipschitz", 1)
+    assert "--target my_facts_module:box --lipschitz 1.0" in done.out
+    assert run(*named, "my_facts_module:box").code == 2
+    assert "Lipschitz" in run(*named, "my_facts_module:box").err
+    vouched = run(*named, "my_facts_module:box", "--lipschitz", 1)
+    assert vouched.code == 0
+    assert "The constant is 1, declared by you" in vouched.out
+    assert "declared by the folder" in run("verify", net, "--trust-target").out
+    assert run("verify", net, "--lipschitz", 1).code == 2
+    # That it vanishes outside its box.
+    import my_facts_module  # type: ignore[import-not-found]
+
+    f = pf.Target(my_facts_module.bump, 1, 2, name="my_facts_module:bump", vanishes_outside=True)
+    pf.compile(f, cells_per_axis=4).save(net)
+    assert pf.load(net).certificate.domain == "space"
+    rejected = run(*named, "my_facts_module:bump")
+    assert rejected.code == 1
+    assert "does not vanish" in rejected.out
+    vouched = run(*named, "my_facts_module:bump", "--vanishes-outside")
+    assert vouched.code == 0
+    assert "is declared by you, not proved" in vouched.out
+
+
 @pytest.mark.parametrize("text", ["1 / 0", "def half(x:", "raise SystemExit(3)", "half = 5", "import no_such_thing"])
 def test_modules_that_do_not_import(run: Run, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_broken_module.py").write_text(text)

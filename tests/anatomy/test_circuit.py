@@ -21,7 +21,7 @@ from provenformer.anatomy.nodes import Node, repeats
 from provenformer.anatomy.reading import circuit_of
 from provenformer.anatomy.words import formula, rows_in_words, upper
 from provenformer.networks.circuit import CircuitBlock, Claim
-from provenformer.networks.inside import pattern
+from provenformer.networks.inside import layer_states, pattern
 from provenformer.symbols.evaluate import evaluate
 from provenformer.symbols.formula import VARIABLE, apply, constant
 from provenformer.symbols.graph import Lin, Term
@@ -45,22 +45,11 @@ def compiled(name: str) -> pf.CompiledCircuit:
     return found
 
 
-def states_by_layer(c: pf.CompiledCircuit, x: np.ndarray) -> dict[int, np.ndarray]:
-    """(batch, D, n) after every layer that does something, the layers counted two per block."""
-    every = [state.values for state in c.network.states(x, every_attention_layer=True)]
-    found, i = {0: every[0]}, 0
-    for b, block in enumerate(c.network.circuit_blocks):
-        for layer in [2 * b + 1] * bool(block.heads) + [2 * b + 2]:
-            i += 1
-            found[layer] = every[i]
-    return found
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_every_node_is_in_its_channel_within_its_error(name: str) -> None:
     c = compiled(name)
     x = c.target.sample(40)
-    states, n = states_by_layer(c, x), c.target.seq_len
+    states, n = dict(layer_states(c.network, x)), c.target.seq_len
     assert c.circuit.rejected is None
     for node in c.circuit.nodes:
         if node.kind == "output":
@@ -86,7 +75,7 @@ def test_every_node_is_in_its_channel_within_its_error(name: str) -> None:
 def test_a_node_changes_with_what_it_reads_and_with_nothing_else(name: str) -> None:
     """Edges are exactly the channels that matter: noise on any other channel leaves the node as it is."""
     c = compiled(name)
-    states, rng = states_by_layer(c, c.target.sample(2)), np.random.default_rng(0)
+    states, rng = dict(layer_states(c.network, c.target.sample(2))), np.random.default_rng(0)
     network = c.network
     for node in [node for node in c.circuit.nodes if node.block is not None]:
         assert node.block is not None

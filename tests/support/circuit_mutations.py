@@ -89,6 +89,8 @@ def noise(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
 
 def swapped_rows(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
     places = {p: v for p, v in arrays(network).items() if len(v) > 1}
+    if not places:
+        return weight(network, rng)
     place = list(places)[rng.integers(len(places))]
     array = places[place].copy()
     i, j = rng.choice(len(array), 2, replace=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from provenformer.anatomy.nodes import Node, Role, repeats
-from provenformer.anatomy.words import number, upper
+from provenformer.anatomy.nodes import Node, Role, interval, repeats
+from provenformer.anatomy.words import upper
 
 ALONE = 3  # nodes of a row that get a box each, however alike they are
 NAMES = 4  # listed, before the rest is left to dots
@@ -120,7 +120,7 @@ def _facts(nodes: list[Node]) -> str:
     lows = [node.low for node in nodes if node.low is not None]
     highs = [node.high for node in nodes if node.high is not None]
     errors = [node.error.float64 for node in nodes if node.error is not None]
-    facts = [f"in [{number(min(lows))}, {number(max(highs))}]"] if lows and highs else []
+    facts = [f"in {interval(min(lows), max(highs))}"] if lows and highs else []
     if errors and nodes[0].kind != "input":
         facts.append(f"error ≤ {upper(max(errors))}")
     return ", ".join(facts)

@@ -13,10 +13,10 @@ from provenformer.anatomy.nodes import Node
 COLORS = {"heads": "#3a7bd5", "units": "#e07a2f", "blocks": "#9467bd", "input": "#8a919c", "output": "#2a9d74"}
 LINE = "#8a919c"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
-CHARACTER = 6.8  # about the width of one at 12 px
-TEXT, SMALL, STEP = 12, 11, 16.0  # font sizes and the distance of lines
+CHARACTER = 7.2  # about the width of one
+TEXT, SMALL, STEP = 13, 12, 17.0  # font sizes and the distance of lines
 WIDEST, PADDING, BETWEEN = 34, 10.0, 46.0  # characters of a line; inside boxes; between rows
-LABEL = 74.0  # the column with the names of the rows
+LABEL = 84.0  # the column with the names of the rows
 LONGEST = 3  # lines of words
 INK, DARK_INK = "#22272e", "#e6e9ee"
 STANDALONE = f"<style>svg{{color:{INK}}}@media (prefers-color-scheme:dark){{svg{{color:{DARK_INK}}}}}</style>"
@@ -48,7 +48,7 @@ def draw(nodes: Sequence[Node], label: str, standalone: bool = True) -> str:
 
 def _sized(box: Box) -> _Sized:
     lines = tuple(wrapped(box.words, WIDEST, LONGEST))
-    longest = max(len(box.title) * 1.08, *map(len, lines), len(box.facts) * SMALL / TEXT)
+    longest = max(len(box.title) * 1.08, *map(len, lines), len(box.facts))
     return _Sized(
         box, lines, longest * CHARACTER + 2 * PADDING, (len(lines) + 1 + bool(box.facts)) * STEP + 2 * PADDING - 4
     )

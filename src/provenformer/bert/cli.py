@@ -100,10 +100,8 @@ def prepare_command(
     """Turn text into packed, memory-mapped examples with next-sentence pairs."""
     settings = PrepareSettings(seq_len, vocabulary_size, lowercase, seed)
     manifest = prepare(sources, output, settings, vocabulary)
-    shards, entries = len(manifest["shards"]), manifest["vocabulary"]["size"]
-    print(
-        f"{manifest['examples']:,} examples of {seq_len} positions in {shards} shards, {entries:,} WordPieces: {output}"
-    )
+    shards, entries = len(manifest.shards), manifest.vocabulary.size
+    print(f"{manifest.examples:,} examples of {seq_len} positions in {shards} shards, {entries:,} WordPieces: {output}")
 
 
 @app.command("pretrain")

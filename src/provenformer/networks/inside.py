@@ -16,6 +16,15 @@ def distinct_names(network: CircuitNetwork) -> tuple[str, ...]:
     return tuple(name if names.count(name) == 1 else f"{name} ({c})" for c, name in enumerate(names))
 
 
+def layer_states(network: CircuitNetwork, x: FloatArray) -> Iterator[tuple[int, FloatArray]]:
+    """How many layers, two per block, and all channels (batch, D, n) after them: at the start and after every layer there is."""
+    states = network.states(x, every_attention_layer=True)
+    yield 0, next(states).values
+    for b, block in enumerate(network.circuit_blocks):
+        for layers in [2 * b + 1] * bool(block.heads) + [2 * b + 2]:
+            yield layers, next(states).values
+
+
 def named_states(network: CircuitNetwork, x: FloatArray) -> Iterator[dict[str, FloatArray]]:
     """At the start and after every block, each channel (..., n) by its name, for sequences (..., d, n)."""
     x = require_sequences(x, network.token_dim, network.seq_len)

@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from provenformer.bert.data.examples import Examples, MaskedBatches, evenly_spaced
 from provenformer.bert.data.masking import NO_TARGET, Masking
-from provenformer.bert.data.order import rows_of_step
+from provenformer.bert.data.order import balanced, grouped, permutation, rows_in_order, rows_of_step
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.data.sample import write_sample
 from provenformer.bert.data.vocabulary import SPECIAL, Vocabulary
@@ -76,3 +77,41 @@ def test_a_batch_depends_on_seed_and_step_alone(tmp_path: Path) -> None:
 def test_evenly_spaced_numbers_are_from_all_parts() -> None:
     assert evenly_spaced(10, 4) == [0, 2, 5, 7]
     assert evenly_spaced(3, 0) == evenly_spaced(3, 5) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("examples", "batch_size"), [(1000, 8), (103, 7), (5, 8)])
+def test_batches_by_length_have_every_row_once_an_epoch_and_little_padding(examples: int, batch_size: int) -> None:
+    lengths = np.random.default_rng(0).integers(5, 60, examples).astype(np.int32)
+
+    def order(epoch: int) -> NDArray[np.int64]:
+        return grouped(permutation(3, epoch, examples), lengths, 3, epoch, batch_size)
+
+    steps = 2 * examples // batch_size + 1
+    rows = np.array([rows_in_order(order, step, batch_size, examples) for step in range(steps)])
+    epochs = rows.ravel()[: 2 * examples].reshape(2, examples)
+    assert all(sorted(epoch) == list(range(examples)) for epoch in epochs)
+    if examples == 1000:
+        assert not np.array_equal(*epochs)
+        padded, plain = (
+            np.array([lengths[batch].max() for batch in batches]).sum()
+            for batches in (rows, permutation(3, 0, examples).reshape(-1, batch_size).repeat(2, axis=0))
+        )
+        assert padded < 0.75 * plain
+        # The order of the batches says nothing of their length.
+        assert abs(np.corrcoef(lengths[rows[:125]].mean(axis=1), np.arange(125))[0, 1]) < 0.3
+
+
+def test_windows_with_the_answer_come_as_often_as_those_without() -> None:
+    question = np.repeat(np.arange(40), 3)
+    has_answer = np.tile([True, True, False], 40) | (question < 10)  # the first ten have it in every window
+    has_answer[question == 39] = False  # an answer that no window holds
+    seen = set()
+    for epoch in range(40):
+        rows = balanced(question, has_answer, 0, epoch)
+        assert sorted(question[rows]) == list(range(40))
+        assert has_answer[rows].sum() == 20
+        seen |= set(rows)
+    assert seen == set(range(120))
+    assert not np.array_equal(balanced(question, has_answer, 0, 0), balanced(question, has_answer, 0, 1))
+    assert has_answer[balanced(question, has_answer | True, 0, 0)].sum() >= 30
+    assert len(balanced(question, np.zeros(120, bool), 0, 0)) == 40

@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.forgeries import Built, try_forgery
+import provenformer as pf
+from fuzz.forgeries import try_forgery
 from fuzz.kept import keep, random_case, tried
+from fuzz.outcome import Built, rejected
 
 SECONDS = 8  # of this process, for one case; some functions take the mean value form very long
 OWN = 2  # forgeries of every network that was just made; one more is of a built-in target's
@@ -60,6 +62,23 @@ class Run:
         if built is not None and built.network.layers <= MOST_LAYERS:
             for part in range(OWN):
                 self.forgery((self.seed, index, part), built, {"case": case.as_json()})
+
+    def genuine(self, index: int) -> None:
+        """One network as it was made must pass its own `verify`, or is refused when it is compiled."""
+        kind = "circuit" if index % 4 == 0 else "table"
+        case = random_case(np.random.default_rng((self.seed, index)), kind == "circuit")
+        with self._guarded({"case": case.as_json()}):
+            try:
+                c = case.compiled()
+            except pf.ProvenformerError as error:
+                self.counts["refused"] += 1
+                self.refusals[f"{kind}: {_class_of(str(error))}"] += 1
+                return
+            reason = rejected(c)
+            self.counts["networks"] += 1
+            self.counts["REJECTED" if reason else f"verified: {c.construction}"] += 1
+            if reason:
+                keep("genuine", {"case": case.as_json(), "found": reason})
 
     def forgery(self, seed: tuple[int, ...], built: Built | None = None, of: dict[str, Any] | None = None) -> None:
         """One forgery: of the given network, or of one of ours."""
@@ -107,21 +126,25 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=int(time.time()), help="another seed, other cases (default: the time)"
     )
+    parser.add_argument("--genuine", type=int, help="only see whether so many networks pass their own verify")
     parser.add_argument("--counts", type=Path, help="write the counts to this JSON file, every minute")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     signal.signal(signal.SIGPROF, _late)
     run, start, last, index = Run(options.seed), time.monotonic(), 0.0, 0
-    while time.monotonic() - start < 60 * options.minutes:
+    while time.monotonic() - start < 60 * options.minutes and run.counts["networks"] < (options.genuine or np.inf):
         index += 1
-        run.function(index)
-        run.forgery((run.seed, index))
+        if options.genuine:
+            run.genuine(index)
+        else:
+            run.function(index)
+            run.forgery((run.seed, index))
         if time.monotonic() - last > 60:
             last = time.monotonic()
             _tell(run, options.counts)
     _tell(run, options.counts)
-    for reason, count in run.refusals.most_common(20):
+    for reason, count in run.refusals.most_common(None if options.genuine else 20):
         print(f"  refused {count:,}: {reason}")
     return 1 if run.bad else 0
 

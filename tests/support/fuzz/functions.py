@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ from forging import off_ramp_points, ramp_points
 
 import provenformer as pf
 from fuzz.expressions import function_of, random_expression
-from fuzz.outcome import Outcome
+from fuzz.outcome import Outcome, rejected
 from provenformer.base.arrays import FloatArray
 
 SUPPORTS = (
@@ -71,28 +69,27 @@ class Case:
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def compiled(self) -> pf.Compiled:
+        """Raises ProvenformerError where it is refused."""
+        return pf.compile(
+            self.target, cells_per_axis=self.cells_per_axis, construction=self.construction, hidden_dim=self.hidden_dim,
+            norm_order=self.norm_order, max_layers=MOST_LAYERS,
+        )  # fmt: skip
+
 
 def try_case(case: Case, seed: int = 0) -> tuple[Outcome, pf.Compiled | None]:
     """Compile, verify, measure; and what was compiled."""
-    f = case.target
     try:
-        c = pf.compile(
-            f, cells_per_axis=case.cells_per_axis, construction=case.construction, hidden_dim=case.hidden_dim,
-            norm_order=case.norm_order, max_layers=MOST_LAYERS,
-        )  # fmt: skip
+        c = case.compiled()
     except pf.ProvenformerError as error:
         return Outcome(refused=str(error), wrong="a refusal of several lines" if "\n" in str(error) else ""), None
     return _measured(case, c, seed), c
 
 
 def _measured(case: Case, c: pf.Compiled, seed: int) -> Outcome:
-    f = c.target
-    with tempfile.TemporaryDirectory() as folder:
-        c.save(Path(folder) / "net")
-        report = pf.verify(Path(folder) / "net", f)
-    kind, bound = c.certificate.kind, c.certificate.bound
-    if not report:
-        return Outcome(kind=kind, wrong=f"its own verify rejects it: {report.reason}")
+    f, kind, bound = c.target, c.certificate.kind, c.certificate.bound
+    if wrong := rejected(c):
+        return Outcome(kind=kind, wrong=wrong)
     rng = np.random.default_rng(seed)
     cells, ramp, p = case.cells_per_axis, c.certificate.ramp, case.norm_order
     volume = float(np.prod(f.high - f.low) ** f.seq_len)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fuzz.circuits import CircuitCase, try_circuit
-from fuzz.forgeries import Built, try_forgery
+from fuzz.forgeries import try_forgery
 from fuzz.functions import Case, try_case
-from fuzz.outcome import Outcome
+from fuzz.outcome import Built, Outcome
 
 FOUND = Path(__file__).parents[2] / "fuzz" / "found"
 AnyCase = Case | CircuitCase

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from provenformer.base.errors import ProvenformerError
+from provenformer.bert.data.manifest import HEADER, REMOVE, VocabularyMark, open_shard, read_manifest
 from provenformer.bert.data.masking import Masking
 from provenformer.bert.data.order import rows_of_step, uniform_draws
-from provenformer.bert.data.prepare import HEADER, checksum, read_manifest
 from provenformer.bert.data.vocabulary import Vocabulary
 
 Batch = dict[str, Tensor]
@@ -28,12 +28,14 @@ class Examples:
         if not path.exists():
             raise ProvenformerError(f"{folder} holds no complete data; run `provenformer bert prepare` into it")
         manifest = read_manifest(path)
-        self.seq_len: int = manifest["seq_len"]
-        self.vocabulary = Vocabulary.load(folder / "vocab.txt", manifest["lowercase"])
-        if self.vocabulary.fingerprint != manifest["vocabulary"]["fingerprint"]:
+        if not manifest.examples:
+            raise ProvenformerError(f"{path}: examples = 0 must be at least 1; {REMOVE}")
+        self.seq_len = manifest.seq_len
+        self.vocabulary = Vocabulary.load(folder / "vocab.txt", manifest.lowercase)
+        if VocabularyMark.of(self.vocabulary) != manifest.vocabulary:
             remedy = "run the same `provenformer bert prepare` again, which restores it"
             raise ProvenformerError(f"{folder / 'vocab.txt'} is not the one the data was made with; {remedy}")
-        self._shards = [_open_shard(folder, shard) for shard in manifest["shards"]]
+        self._shards = [open_shard(folder, shard, manifest) for shard in manifest.shards]
         self._ends = np.cumsum([len(shard) for shard in self._shards])
 
     def __len__(self) -> int:
@@ -90,11 +92,3 @@ def evenly_spaced(total: int, count: int) -> list[int]:
     """`count` of the numbers below `total`, from all parts of the data alike; all of them for 0, or if there are fewer."""
     count = min(count, total) or total
     return [place * total // count for place in range(count)]
-
-
-def _open_shard(folder: Path, shard: dict[str, Any]) -> NDArray[Any]:
-    path = folder / shard["file"]
-    if not path.exists() or checksum(path) != shard["checksum"]:
-        remedy = "run the same `provenformer bert prepare` again, which makes only what is missing"
-        raise ProvenformerError(f"{path} is damaged or missing: it does not match manifest.json; {remedy}")
-    return np.load(path, mmap_mode="r", allow_pickle=False)

@@ -11,10 +11,9 @@ A row is [foreign, first, length] and then the ids: whether the second segment i
 positions the first segment has with its [CLS] and [SEP], how many positions are not padding.
 """
 
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +24,25 @@ from rich.progress import Progress
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import atomic_path, write_json
 from provenformer.bert.data.documents import Document, chunks
+from provenformer.bert.data.manifest import (
+    FORMAT,
+    HEADER,
+    LONGEST,
+    REMOVE,
+    SHORTEST,
+    Manifest,
+    Shard,
+    VocabularyMark,
+    checksum,
+    open_shard,
+    read_manifest,
+    shard_name,
+)
 from provenformer.bert.data.pairs import Pair, make_pairs
 from provenformer.bert.data.records import digest
 from provenformer.bert.data.sources import Source, find_sources
 from provenformer.bert.data.vocabulary import Vocabulary, train_vocabulary
 from provenformer.bert.settings import read_json
-
-HEADER = 3  # foreign, first, length
-SHORTEST = 8  # positions: the three special tokens and a few words
-FORMAT = 1
-REMOVE = "remove the folder and prepare the data again"
 
 
 @dataclass(frozen=True)
@@ -54,10 +62,12 @@ class PrepareSettings:
 
 def prepare(
     sources: list[Path], output: Path, settings: PrepareSettings, vocabulary_file: Path | None = None
-) -> dict[str, Any]:
+) -> Manifest:
     """Write the folder `output` and return its manifest; finished parts of an earlier run are kept."""
     if settings.seq_len < SHORTEST:
         raise ProvenformerError(f"seq_len={settings.seq_len} is below {SHORTEST}; use at least {SHORTEST} positions")
+    if settings.seq_len > LONGEST:
+        raise ProvenformerError(f"seq_len={settings.seq_len} is above {LONGEST}; use fewer positions")
     found = find_sources(sources)
     given = Vocabulary.load(vocabulary_file, settings.lowercase) if vocabulary_file else None
     _claim(output, found, settings, vocabulary_file)
@@ -65,55 +75,46 @@ def prepare(
     complete = manifest_path.exists()
     earlier = read_manifest(manifest_path if complete else journal) if complete or journal.exists() else None
     vocabulary = _vocabulary(output, found, settings, given, earlier)
-    manifest: dict[str, Any] = {
-        "format": FORMAT,
-        "seq_len": settings.seq_len,
-        "lowercase": settings.lowercase,
-        "vocabulary": {"size": len(vocabulary), "fingerprint": vocabulary.fingerprint},
-        "examples": 0,
-        "shards": [],
-    }
+    manifest = Manifest(
+        format=FORMAT,
+        seq_len=settings.seq_len,
+        lowercase=settings.lowercase,
+        vocabulary=VocabularyMark.of(vocabulary),
+        examples=0,
+        shards=(),
+    )
     if not earlier:
-        write_json(journal, manifest)
-    recorded = {shard["file"]: shard["checksum"] for shard in earlier["shards"]} if earlier else {}
+        write_json(journal, asdict(manifest))
+    recorded = {shard.file: shard for shard in earlier.shards} if earlier else {}
     with Progress() as progress:
         known = all(source.size is not None for source in found)
         bar = progress.add_task("preparing", total=sum(source.size or 0 for source in found) if known else None)
         for index, chunk in enumerate(chunks(_counted(found, progress, bar), settings.shard_characters)):
-            path = output / f"shard-{index:05d}.npy"
-            kept = path.exists() and checksum(path) == recorded.get(path.name)
+            path = output / shard_name(index)
+            kept = path.name in recorded and _is_whole(output, recorded[path.name], manifest)
             if not kept:
                 _write_shard(path, chunk, vocabulary, settings, index)
             rows = len(np.load(path, mmap_mode="r", allow_pickle=False))
-            manifest["shards"].append({"file": path.name, "rows": rows, "checksum": checksum(path)})
-            manifest["examples"] += rows
+            shard = Shard(file=path.name, rows=rows, checksum=checksum(path))
+            manifest = replace(manifest, examples=manifest.examples + rows, shards=(*manifest.shards, shard))
             if not kept and not complete:
-                write_json(journal, manifest)
+                write_json(journal, asdict(manifest))
             progress.update(bar, description=f"{index + 1} shards")
     if not complete:
-        write_json(manifest_path, manifest)
+        write_json(manifest_path, asdict(manifest))
     elif manifest != earlier:
         raise ProvenformerError(f"{output} no longer comes out as its {manifest_path.name} says; {REMOVE}")
     journal.unlink(missing_ok=True)
     return manifest
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
-    """What a folder holds."""
-    manifest = read_json(path)
-    found = manifest.get("format") if isinstance(manifest, dict) else None
-    if found != FORMAT:
-        raise ProvenformerError(f"{path} has format {found}, not {FORMAT}; {REMOVE}")
-    return dict(manifest)
-
-
-def checksum(path: Path) -> int:
-    """CRC-32 of a file, in pieces that fit into memory."""
-    value = 0
-    with path.open("rb") as file:
-        while piece := file.read(1 << 22):
-            value = zlib.crc32(piece, value)
-    return value
+def _is_whole(folder: Path, shard: Shard, manifest: Manifest) -> bool:
+    """Whether a shard is as recorded."""
+    try:
+        open_shard(folder, shard, manifest)
+    except ProvenformerError:
+        return False
+    return True
 
 
 def pack(pairs: Iterable[Pair], vocabulary: Vocabulary, seq_len: int) -> NDArray[Any]:
@@ -136,7 +137,7 @@ def _claim(output: Path, sources: list[Source], settings: PrepareSettings, vocab
         "vocabulary": digest(vocabulary_file) if vocabulary_file else "trained",
     }
     plan = output / "prepare.json"
-    if plan.exists() and read_json(plan) != asked:
+    if plan.exists() and read_json(plan, REMOVE) != asked:
         raise ProvenformerError(f"{output} was begun with other settings or files; choose another folder or remove it")
     write_json(plan, asked)
 
@@ -146,11 +147,11 @@ def _vocabulary(
     sources: list[Source],
     settings: PrepareSettings,
     given: Vocabulary | None,
-    earlier: dict[str, Any] | None,
+    earlier: Manifest | None,
 ) -> Vocabulary:
     """The vocabulary on record; if the file is not that one, or nothing is on record yet, it is made (again)."""
     path = output / "vocab.txt"
-    recorded = earlier["vocabulary"]["fingerprint"] if earlier else None
+    recorded = earlier.vocabulary.fingerprint if earlier else None
     with suppress(ProvenformerError):  # damaged or missing
         found = Vocabulary.load(path, settings.lowercase)
         if found.fingerprint == recorded:

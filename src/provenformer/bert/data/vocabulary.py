@@ -33,6 +33,8 @@ class Vocabulary:
         missing = [piece for piece in SPECIAL if piece not in ids]
         if missing:
             raise ProvenformerError(f"the vocabulary lacks {' '.join(missing)}; add one line for each")
+        if "" in ids:
+            raise ProvenformerError(f"line {ids[''] + 1} of the vocabulary is empty; remove it")
         if len(ids) < len(self.pieces):
             raise ProvenformerError(f"{len(self.pieces) - len(ids)} entries of the vocabulary occur twice; remove them")
         self.pad, self.unknown, self.cls, self.sep, self.mask = (ids[piece] for piece in SPECIAL)
@@ -50,6 +52,8 @@ class Vocabulary:
         """From a file like BERT's vocab.txt."""
         try:
             return cls(path.read_text(encoding="utf-8").splitlines(), lowercase)
+        except ProvenformerError as error:
+            raise ProvenformerError(f"{path}: {error}") from None
         except (OSError, UnicodeDecodeError) as error:
             raise ProvenformerError(
                 f"{path} is not a vocabulary ({error}); give a text file, one entry a line"

@@ -5,7 +5,11 @@ from pathlib import Path
 
 from tensorboardX import SummaryWriter
 
-from provenformer.base.files import atomic_path, clear_errors
+from provenformer.base.errors import ProvenformerError, one_line
+from provenformer.base.files import atomic_path, clear_errors, parse_json
+from provenformer.bert.settings import MEASURED, shown
+
+REMEDY = "remove the run's folder and run it again"
 
 
 class MetricLog:
@@ -37,5 +41,29 @@ class MetricLog:
 
 def read_log(path: Path) -> list[dict[str, float]]:
     """All entries; a last line that a killed run left half-written is not one."""
-    lines = path.read_text().split("\n")[:-1] if path.exists() else []
-    return [json.loads(line) for line in lines]
+    if not path.exists():
+        return []
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProvenformerError(f"{path} cannot be read ({one_line(error)[:200]}); {REMEDY}") from None
+    return [_entry(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+
+
+def _entry(line: str, where: str) -> dict[str, float]:
+    """A step and finite numbers."""
+    entry = parse_json(line, where)
+    if not isinstance(entry, dict) or type(entry.get("step")) is not int:
+        raise ProvenformerError(f"{where} = {shown(entry)} must be an object with a step; {REMEDY}")
+    for name, value in entry.items():
+        if type(value) not in (int, float) or not MEASURED[1](value):
+            raise ProvenformerError(f"{where}: {shown(name)} = {shown(value)} must be {MEASURED[0]}; {REMEDY}")
+    return entry
+
+
+def last_entry(path: Path, *names: str) -> dict[str, float]:
+    """The end of a finished run's log, which must have these numbers."""
+    last = (read_log(path) or [{}])[-1]
+    if missing := [name for name in names if name not in last]:
+        raise ProvenformerError(f"{path}: the last line has no {missing[0]}; {REMEDY}")
+    return last

@@ -10,6 +10,8 @@ result.json      the last evaluation, with all of run.json; its presence means f
 
 import fcntl
 import json
+import math
+from dataclasses import asdict, dataclass
 from io import BufferedRandom
 from pathlib import Path
 from typing import Any, Self
@@ -19,11 +21,33 @@ import torch
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import atomic_path, clear_errors, write_json
 from provenformer.bert.data.vocabulary import Vocabulary
+from provenformer.bert.runtime.metric_log import REMEDY
 from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.provenance import provenance
-from provenformer.bert.runtime.saved_models import save_vocabulary
+from provenformer.bert.runtime.saved_models import save_checksums, save_vocabulary
 from provenformer.bert.runtime.sharding import whole_weights
-from provenformer.bert.settings import read_json
+from provenformer.bert.settings import between, needed, read_record
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """run.json."""
+
+    asked: dict[str, Any]
+    processes: int = needed(between(1, 10**6))
+    provenance: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultRecord(RunRecord):
+    """result.json."""
+
+    metrics: dict[str, float]
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """result.json of a finished run, after a check of every entry."""
+    return asdict(read_record(ResultRecord, folder / "result.json", REMEDY))
 
 
 class RunFolder:
@@ -65,7 +89,7 @@ class RunFolder:
 
     def _claim(self) -> None:
         plan = self.path / "run.json"
-        if plan.exists() and (earlier := read_json(plan)["asked"]) != self._asked:
+        if plan.exists() and (earlier := read_record(RunRecord, plan, REMEDY).asked) != self._asked:
             name, before, now = _difference(earlier, self._asked)
             found = f"{name} = {before!r}, not {now!r}"
             raise ProvenformerError(f"{self.path} holds a run with {found}; choose another --output or remove it")
@@ -77,20 +101,23 @@ class RunFolder:
     @property
     def result(self) -> dict[str, Any] | None:
         """What a finished run found."""
-        path = self.path / "result.json"
-        return read_json(path) if path.exists() else None
+        return read_result(self.path) if (self.path / "result.json").exists() else None
 
     def finish(self, model: Any, vocabulary: Vocabulary, metrics: dict[str, float]) -> dict[str, Any]:
         """Save the model and then, as the sign that all is there, the result, which is returned to every process."""
         first = self._processes.first
+        if odd := [name for name, value in metrics.items() if not math.isfinite(value)]:
+            raise ProvenformerError(f"{odd[0]} is {metrics[odd[0]]} at the end of {self.path}; lower learning_rate")
         # A model in one piece is left to transformers.
         state = whole_weights(model, keep=first) if self._processes.sharded else None
         if first and not (self.path / "model").exists():
             with atomic_path(self.path / "model") as temporary:
                 model.save_pretrained(temporary, state_dict=state)
                 save_vocabulary(vocabulary, temporary)
+                save_checksums(temporary)
         if first:
-            write_json(self.path / "result.json", {"metrics": metrics, **read_json(self.path / "run.json")})
+            plan = read_record(RunRecord, self.path / "run.json", REMEDY)
+            write_json(self.path / "result.json", {"metrics": metrics, **asdict(plan)})
         self._processes.wait()
         return self.result or {}
 

@@ -11,17 +11,17 @@ from typing import Any
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import write_json
-from provenformer.bert.runtime.metric_log import read_log
+from provenformer.bert.runtime.metric_log import last_entry
 from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.provenance import provenance
-from provenformer.bert.settings import build_settings, read_json
+from provenformer.bert.settings import build_settings
+from provenformer.bert.study.results import Trial, read_trials
 from provenformer.bert.study.settings import StudyData, StudySettings
 from provenformer.bert.training.finetune import FinetuneSettings, finetune
 from provenformer.bert.training.loop import NotFinite
 from provenformer.bert.training.pretrain import PretrainSettings, pretrain
 
 HELD_OUT = 0.1  # of a task's training file
-Trial = dict[str, Any]
 Asked = PretrainSettings | FinetuneSettings
 
 
@@ -34,9 +34,12 @@ class Search:
 
     def done(self) -> dict[str, Trial]:
         """The trials there are; those of other settings are refused. A setting that they do not know has its default."""
-        found: dict[str, Trial] = read_json(self.path)["trials"] if self.path.exists() else {}
+        found = read_trials(self.path)
         for name, settings in self.asked.items():
-            if name in found and build_settings(type(settings), found[name]["asked"]["settings"], "") != settings:
+            if (
+                name in found
+                and build_settings(type(settings), found[name]["asked"]["settings"], str(self.path)) != settings
+            ):
                 raise ProvenformerError(
                     f"{self.path}: the trial of {name!r} is from other settings; remove it to try again"
                 )
@@ -91,12 +94,12 @@ def pretraining_search(settings: StudySettings, model: str, results: Path) -> Se
 
 
 def finetuning_search(settings: StudySettings, model: str, task: str, results: Path) -> Search:
-    """A trial is a full run but for the held-out part of the training file."""
-    tuned, seed = settings.tuned_as.get(model, model), settings.seeds[0]
+    """A trial is a full run, or one of `trial_epochs`, but for the held-out part of the training file."""
+    tuned = settings.tuned_as.get(model, model)
     return Search(
         results / "recipes" / f"{tuned}.{task}.json",
         {
-            name: replace(settings.finetuning(task, seed, name), held_out_fraction=HELD_OUT)
+            name: replace(settings.trial(task, name), held_out_fraction=HELD_OUT)
             for name in settings.finetune_recipes(task)
         },
     )
@@ -156,7 +159,7 @@ def _outcome(
         found = training()["metrics"]
     except NotFinite:  # too high a rate, which is an answer
         return {"loss": None}
-    spent = read_log(run / "metrics.jsonl")[-1]
+    spent = last_entry(run / "metrics.jsonl", "tokens", "cpu_seconds")
     return {"loss": loss(found), metric: found[metric], "tokens": spent["tokens"], "cpu_seconds": spent["cpu_seconds"]}
 
 

@@ -7,22 +7,20 @@ is not run again, and what stopped resumes. A result is written when pre-trainin
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import write_json
 from provenformer.bert.data.examples import Examples
 from provenformer.bert.model.parameters import count_parameters
-from provenformer.bert.runtime.metric_log import read_log
+from provenformer.bert.runtime.metric_log import last_entry, read_log
 from provenformer.bert.runtime.processes import Processes, joined
 from provenformer.bert.runtime.provenance import provenance
-from provenformer.bert.settings import build_settings, read_json
+from provenformer.bert.settings import build_settings
 from provenformer.bert.study.recipes import finetuning_search, pretraining_search, try_finetuning, try_recipes
+from provenformer.bert.study.results import Result, read_result, result_path
 from provenformer.bert.study.settings import StudyData, StudySettings
 from provenformer.bert.training.finetune import finetune
 from provenformer.bert.training.pretrain import model_config, pretrain
-
-Result = dict[str, Any]
 
 
 def run_study(
@@ -45,7 +43,7 @@ def run_study(
     todo = [(model, seed) for seed in settings.seeds for model in settings.only(only)]
     for model, seed in todo:
         if result := finished_one(settings, results, model, seed):
-            _check_data(_result_path(results, model, seed), result, data, tasks)
+            _check_data(result_path(results, model, seed), result, data, tasks)
     for task in tasks:
         data.files(task)
     with joined(processes) as processes:
@@ -61,7 +59,7 @@ def run_study(
             run = runs / model / f"seed-{seed}"
             for result in _stages(settings, model, seed, recipe, data, run, results, tasks, found, processes):
                 if processes.first:
-                    write_json(_result_path(results, model, seed), result)
+                    write_json(result_path(results, model, seed), result)
                 processes.wait()
 
 
@@ -81,6 +79,7 @@ def _stages(
     asked = settings.pretraining(model, seed, recipe)
     found = pretrain(asked, data.train, data.valid, folder / "pretrain", data.short, processes)
     log = read_log(folder / "pretrain/metrics.jsonl")
+    spent = last_entry(folder / "pretrain/metrics.jsonl", "tokens", "cpu_seconds")
     examples = Examples(data.train)
     result: Result = earlier or {
         "model": model,
@@ -88,8 +87,8 @@ def _stages(
         "recipe": recipe,
         "parameters": count_parameters(model_config(asked.model, examples.vocabulary, examples.seq_len)),
         "metrics": dict(found["metrics"]),
-        "tokens": log[-1]["tokens"],
-        "cpu_seconds": {"pretrain": log[-1]["cpu_seconds"]},
+        "tokens": spent["tokens"],
+        "cpu_seconds": {"pretrain": spent["cpu_seconds"]},
         "curve": [line for line in log if "masked_accuracy" in line],
         "asked": {"pretrain": asdict(asked), "data": data.fingerprints(data.valid), "finetune": {}},
         "provenance": provenance(),
@@ -101,7 +100,7 @@ def _stages(
         tuning = settings.finetuning(task, seed, chosen)
         scores = finetune(tuning, weights, *data.tasks[task], folder / task, processes)["metrics"]
         result["metrics"] |= {f"{task}_{name}": value for name, value in scores.items()}
-        result["cpu_seconds"][task] = read_log(folder / task / "metrics.jsonl")[-1]["cpu_seconds"]
+        result["cpu_seconds"][task] = last_entry(folder / task / "metrics.jsonl", "cpu_seconds")["cpu_seconds"]
         result["asked"]["finetune"][task] = {
             "recipe": chosen,
             "settings": asdict(tuning),
@@ -123,10 +122,9 @@ def finished_one(settings: StudySettings, results: Path, model: str, seed: int) 
 
     A setting that an earlier version did not have counts as its default.
     """
-    path = _result_path(results, model, seed)
-    if not path.exists():
+    path, result = result_path(results, model, seed), read_result(results, model, seed)
+    if result is None:
         return None
-    result: Result = read_json(path)
     asked = result["asked"]
     used = {"pretrain": (result["recipe"], asked["pretrain"])} | {
         task: (one["recipe"], one["settings"]) for task, one in asked["finetune"].items()
@@ -135,6 +133,8 @@ def finished_one(settings: StudySettings, results: Path, model: str, seed: int) 
         other = ProvenformerError(f"{path} is from other settings ({name}); move it away or restore them")
         pretraining = name == "pretrain"
         if not pretraining and name not in settings.finetune:
+            raise other
+        if recipe not in (settings.recipes if pretraining else settings.finetune_recipes(name)):
             raise other
         search = (
             pretraining_search(settings, model, results)
@@ -157,7 +157,3 @@ def _check_data(path: Path, result: Result, data: StudyData, tasks: list[str]) -
     )
     if not same:
         raise ProvenformerError(f"{path} is from other data; move it away to run it anew")
-
-
-def _result_path(results: Path, model: str, seed: int) -> Path:
-    return results / f"{model}-seed-{seed}.json"

@@ -9,6 +9,7 @@ from provenformer.bert.settings import build_settings
 from provenformer.bert.training.finetune import FinetuneSettings, file_fingerprint
 from provenformer.bert.training.pretrain import PretrainSettings, data_fingerprint
 
+TRIAL_EPOCHS = "trial_epochs"
 ONLY = "only"  # the name of a recipe where there is no choice
 
 
@@ -21,7 +22,8 @@ class StudySettings:
     recipes       name -> settings that override those of `pretrain`; every model tries all of them, and keeps the best
     tuning_steps  of such a trial, which is a run in miniature
     tuned_as      model -> the model whose recipe it takes, instead of trying them
-    finetune      task ("mnli", "squad") -> its settings; a table `recipes` in them as above, each tried in full
+    finetune      task ("mnli", "squad") -> its settings; a table `recipes` in them as above, each tried in full, or
+                  for `trial_epochs`
     paper         name -> metric -> the paper's number, shown beside ours
     """
 
@@ -52,7 +54,7 @@ class StudySettings:
             self.pretraining(next(iter(self.models)), self.seeds[0], recipe)
         for task in self.finetune:
             for recipe in self.finetune_recipes(task):
-                self.finetuning(task, self.seeds[0], recipe)
+                self.trial(task, recipe)
 
     def finetune_recipes(self, task: str) -> dict[str, dict[str, Any]]:
         """Name -> settings that override those of the task; one that overrides nothing if there are none."""
@@ -60,9 +62,15 @@ class StudySettings:
 
     def finetuning(self, task: str, seed: int, recipe: str) -> FinetuneSettings:
         """The settings of one fine-tuning run."""
-        common = {name: value for name, value in self.finetune[task].items() if name != "recipes"}
+        common = {name: value for name, value in self.finetune[task].items() if name not in ("recipes", TRIAL_EPOCHS)}
         content = {**common, **self.finetune_recipes(task)[recipe], "task": task, "seed": seed}
         return build_settings(FinetuneSettings, content, f"finetune.{task}")
+
+    def trial(self, task: str, recipe: str) -> FinetuneSettings:
+        """The settings of a trial but for the held-out part: the first seed, for `trial_epochs` if there are any."""
+        full = self.finetuning(task, self.seeds[0], recipe)
+        shorter = {"epochs": self.finetune[task].get(TRIAL_EPOCHS, full.epochs)}
+        return build_settings(FinetuneSettings, asdict(full) | shorter, f"finetune.{task}.{TRIAL_EPOCHS}")
 
     def pretraining(self, model: str, seed: int, recipe: str) -> PretrainSettings:
         """The settings of one pre-training run."""

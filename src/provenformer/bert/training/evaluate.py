@@ -4,7 +4,8 @@ from pathlib import Path
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.bert.runtime.processes import Processes
-from provenformer.bert.settings import build_settings, read_json
+from provenformer.bert.runtime.run_folder import read_result
+from provenformer.bert.settings import build_settings
 from provenformer.bert.training.finetune import FinetuneSettings, evaluate_finetuned
 from provenformer.bert.training.pretrain import PretrainSettings, evaluate_pretrained
 
@@ -14,7 +15,7 @@ def evaluate_run(run: Path, data: Path, processes: Processes | None = None) -> d
     plan = run / "result.json"
     if not plan.exists():
         raise ProvenformerError(f"{run} holds no finished run; run `provenformer bert pretrain` or `finetune` into it")
-    asked = read_json(plan)["asked"]["settings"]
-    if "task" in asked:
+    asked = read_result(run)["asked"].get("settings")
+    if isinstance(asked, dict) and "task" in asked:
         return evaluate_finetuned(build_settings(FinetuneSettings, asked, str(plan)), run / "model", data, processes)
     return evaluate_pretrained(run / "model", data, build_settings(PretrainSettings, asked, str(plan)), processes)

@@ -2,21 +2,22 @@
 
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.bert.data.examples import Batch
 from provenformer.bert.data.mnli import LABELS, SentencePair, read_mnli
-from provenformer.bert.data.order import rows_of_step
+from provenformer.bert.data.order import balanced, grouped, permutation, rows_in_order
 from provenformer.bert.data.records import Records, digest, is_table
 from provenformer.bert.data.squad import Question, QuestionWindows, best_span, question_windows, read_squad
 from provenformer.bert.data.vocabulary import Vocabulary
@@ -42,6 +43,8 @@ class FinetuneSettings(TrainingSettings):
 
     seq_len  positions of an input; longer pairs lose the end of the longer text, longer contexts are cut into windows
     stride   tokens that neighbouring windows of a context share (SQuAD)
+    by_length  batches are of inputs of about one length, which need less padding
+    balanced   an epoch is every question once, half of them in a window with the answer, half without (SQuAD); else all windows
     held_out_fraction  share of the premises or contexts of the training file that is not trained on but evaluated on,
                        in place of the dev file: for choosing settings
     """
@@ -50,7 +53,14 @@ class FinetuneSettings(TrainingSettings):
     seq_len: int = ranged(128, PAIR)
     stride: int = ranged(32, FROM_0)
     epochs: float = ranged(3.0, ABOVE_0)
+    by_length: bool = False
+    balanced: bool = False
     held_out_fraction: float = ranged(0.0, BELOW_1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.balanced and self.task != "squad":
+            raise ProvenformerError(f"balanced=True is about windows of SQuAD, not task={self.task!r}; leave it out")
 
 
 class MnliTask:
@@ -69,6 +79,7 @@ class MnliTask:
         self.settings, self.processes = settings, processes
         self.train, self.labels = _encoded(train_pairs, vocabulary, settings.seq_len)
         self.dev, self.dev_labels = _encoded(dev_pairs, vocabulary, settings.seq_len)
+        self.order = _order(settings, self.train.lengths, partial(permutation, settings.seed, examples=len(self.train)))
 
     def __len__(self) -> int:
         return len(self.train)
@@ -77,7 +88,7 @@ class MnliTask:
         return self.settings.batch_size
 
     def part(self, step: int, places: range) -> Batch:
-        rows = _rows(self.settings, step, places, len(self.train))
+        rows = rows_in_order(self.order, step, self.settings.batch_size, len(self))[places.start : places.stop]
         return {**self.train.batch(rows), "labels": self.labels[rows]}
 
     def counts(self, batch: Batch) -> Tensor:
@@ -116,15 +127,21 @@ class SquadTask:
         self.train = train_set.windows
         self.places = torch.from_numpy(np.stack([train_set.start, train_set.end], axis=1))
         self.dev = dev_set
+        order = partial(permutation, settings.seed, examples=len(self.train))
+        if settings.balanced:
+            order = partial(balanced, train_set.question, train_set.end > 0, settings.seed)
+        self.order = _order(settings, self.train.lengths, order)
+        self.examples = len(self.order(0))
 
     def __len__(self) -> int:
-        return len(self.train)
+        """Windows of an epoch."""
+        return self.examples
 
     def rows(self, _step: int) -> int:
         return self.settings.batch_size
 
     def part(self, step: int, places: range) -> Batch:
-        rows = _rows(self.settings, step, places, len(self.train))
+        rows = rows_in_order(self.order, step, self.settings.batch_size, len(self))[places.start : places.stop]
         return {**self.train.batch(rows), "places": self.places[rows]}
 
     def counts(self, batch: Batch) -> Tensor:
@@ -247,7 +264,9 @@ def _held_out(text: str, share: float) -> bool:
     return zlib.crc32(text.encode()) < share * 2**32
 
 
-@lru_cache(maxsize=2)  # a study fine-tunes many models on the same two files, and cutting windows takes a minute
+@lru_cache(
+    maxsize=4
+)  # a study fine-tunes many models on the same two files, whole and in parts; cutting takes a minute
 def _questions(
     path: Path,
     _fingerprint: str,
@@ -267,8 +286,16 @@ def _encoded(pairs: list[SentencePair], vocabulary: Vocabulary, seq_len: int) ->
     return windows, torch.tensor([pair.label for pair in pairs])
 
 
-def _rows(settings: FinetuneSettings, step: int, places: range, examples: int) -> Any:
-    return rows_of_step(settings.seed, step, settings.batch_size, examples)[places.start : places.stop]
+def _order(
+    settings: FinetuneSettings, lengths: NDArray[np.int32], rows: Callable[[int], NDArray[np.int64]]
+) -> Callable[[int], NDArray[np.int64]]:
+    """Epoch -> its rows, of which the last two are kept: a batch may span two epochs."""
+
+    def order(epoch: int) -> NDArray[np.int64]:
+        found = rows(epoch)
+        return grouped(found, lengths, settings.seed, epoch, settings.batch_size) if settings.by_length else found
+
+    return lru_cache(maxsize=2)(order)
 
 
 def _dev_batches(windows: Windows, share: range, processes: Processes) -> Iterator[tuple[Any, Batch]]:

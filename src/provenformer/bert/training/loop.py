@@ -70,6 +70,8 @@ def train(
     model.to(processes.device)
     optimizers = build_optimizers(model, settings)
     start = load_checkpoint(run / "checkpoints", model, optimizers)
+    if start > steps:
+        raise ProvenformerError(f"{run} has a checkpoint of step {start:,} of {steps:,}; remove it")
     wrapped = DistributedDataParallel(model) if processes.count > 1 and not processes.sharded else model
     log = MetricLog(run / "metrics.jsonl", start) if processes.first else None
     spent = Spent.before(log)

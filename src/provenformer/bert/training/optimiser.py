@@ -59,10 +59,10 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 def build_optimizers(model: nn.Module, settings: TrainingSettings) -> list[torch.optim.Optimizer]:
-    """Those that together update every parameter; a group's `peak` is its learning rate when the schedule is at 1."""
+    """Those that together update all but frozen parameters; a group's `peak` is its rate when the schedule is at 1."""
     hidden = hidden_matrices(model) if settings.optimizer == "muon" else []
     by_muon = set(hidden)
-    others = [p for p in model.parameters() if p not in by_muon]
+    others = [p for p in model.parameters() if p.requires_grad and p not in by_muon]
     # Biases and LayerNorms do not decay, as in BERT.
     groups = [
         {"params": [p for p in others if p.ndim > 1], "weight_decay": settings.weight_decay},
@@ -78,4 +78,4 @@ def build_optimizers(model: nn.Module, settings: TrainingSettings) -> list[torch
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     """The matrices of the layers; embeddings and heads, whose rows are words and labels, are not among them."""
-    return [p for layer in encoder_layers(model) for p in layer.parameters() if p.ndim == 2]
+    return [p for layer in encoder_layers(model) for p in layer.parameters() if p.ndim == 2 and p.requires_grad]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from provenformer.networks.circuit import Head
 from provenformer.symbols.graph import Attend, Graph, Largest
 
 NO_WEIGHT = 2.0**-70  # keys below this weight are summed up separately: adding something tiny errs by no more than that
+
+UNDERFLOWS = -746.0  # exp of anything below is 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +125,7 @@ class Scores:
             q = q[:, :1]
         scores = q.T @ k
         spare = scores - scores.max(axis=1, keepdims=True)
-        weights = np.exp(spare)
-        total = weights.sum(axis=1, keepdims=True, dtype=np.longdouble)
-        weights = (weights / total).astype(np.float64)
+        weights, total = _normalised(spare)
         size = size + np.abs(scores) + np.abs(scores).max(axis=1, keepdims=True)
         units = 2 * gamma_of(self.roundings)
         read = known[head.W_K.any(axis=0)]
@@ -144,6 +145,16 @@ class Scores:
         weights = self.matrix[0]
         matters = weights > NO_WEIGHT
         return int(matters.sum(axis=1).max()), float(np.where(matters, 0.0, weights).sum(axis=1).max()) * (1 + 1e-9)
+
+
+def _normalised(spare: FloatArray) -> tuple[FloatArray, Any]:
+    """exp(spare), each row divided by its sum, and the sums, in long numbers; the largest of every row of `spare` is 0."""
+    query, key = np.nonzero(~(spare < UNDERFLOWS))  # exp of all others is 0
+    powers = np.exp(spare[query, key]).astype(np.longdouble)
+    total = np.add.reduceat(powers, np.searchsorted(query, np.arange(len(spare))))[:, None]
+    weights = np.zeros(spare.shape)
+    weights[query, key] = powers / total[query, 0]
+    return weights, total
 
 
 @dataclass(frozen=True, eq=False)

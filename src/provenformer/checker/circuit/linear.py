@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,11 @@ class Part:
 
     own: Any
     mix: FloatArray | None
+
+    @cached_property
+    def weight(self) -> float:
+        """The largest sum of absolute coefficients of a row."""
+        return float(np.abs(self.own).max()) + (0.0 if self.mix is None else float(np.abs(self.mix).sum(axis=1).max()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +171,7 @@ def span(one: Combination, ranges: Ranges) -> tuple[FloatArray, FloatArray]:
         bottom, top = ranges.low[atom], ranges.high[atom]
         low = low + plus * bottom + minus * top
         high = high + plus * top + minus * bottom
-        terms = terms + _weight(part) * ranges.size(atom)
+        terms = terms + part.weight * ranges.size(atom)
         count += 4 + (0 if part.mix is None else part.mix.shape[1])
     off = count * U * terms * (1 + 1e-9) + one.slack
     return low - off, high + off
@@ -191,12 +197,7 @@ def _row_sums(part: Part, uniform: bool) -> tuple[FloatArray, FloatArray]:
 def size_of(one: Combination, ranges: Ranges) -> float:
     """At least sum |coefficient| |atom| + |constant|, for rounding."""
     total = float(np.abs(one.constant).max())
-    return (total + sum(_weight(part) * ranges.size(atom) for atom, part in one.parts.items())) * (1 + 1e-9)
-
-
-def _weight(part: Part) -> float:
-    """The largest sum of absolute coefficients of a row."""
-    return float(np.abs(part.own).max()) + (0.0 if part.mix is None else float(np.abs(part.mix).sum(axis=1).max()))
+    return (total + sum(part.weight * ranges.size(atom) for atom, part in one.parts.items())) * (1 + 1e-9)
 
 
 def largest(one: Combination, ranges: Ranges) -> float:
@@ -209,6 +210,22 @@ def hull(one: Combination, ranges: Ranges) -> tuple[float, float]:
     """The range over all tokens."""
     low, high = span(one, ranges)
     return float(low.min()), float(high.max())
+
+
+def sign_of(one: Combination, ranges: Ranges) -> int:
+    """1 if no term, and so no value of the stored combination, is below 0; -1 if none is above; else 0. Slack is left out."""
+    for sign in (1, -1):
+        if (sign * one.constant < 0).any():
+            continue
+        for atom, part in one.parts.items():
+            low, high = ranges.low[atom], ranges.high[atom]
+            weights = [np.array([part.own]), *(() if part.mix is None else (part.mix,))]
+            ends = [(w * low, w * high) for w in (sign * each for each in weights)]
+            if any((np.minimum(a, b) < 0).any() for a, b in ends):
+                break
+        else:
+            return sign
+    return 0
 
 
 def inner(one: Combination, other: Combination, n: int) -> float:

@@ -24,6 +24,7 @@ from provenformer.checker.circuit.linear import (
     largest,
     of_lin,
     scaled_rows,
+    sign_of,
     token_factors,
 )  # fmt: skip
 from provenformer.checker.circuit.pieces import Pieces as Broken
@@ -34,7 +35,7 @@ from provenformer.checker.circuit.state import Channel, State, known_rounding
 from provenformer.networks.circuit import CircuitBlock
 from provenformer.symbols.graph import Apply, Graph, Pieces
 
-RELATIVE = (1e-9, 1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+RELATIVE = 1.5 ** np.arange(-38.0, -1.0)  # the relative errors that are tried, 2e-7 to 0.44
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,9 +243,8 @@ def units_at(
 
 def relative_to_whole(error: Error, argument: Combination, state: State) -> Error:
     """An error relative to the part that depends on X is one relative to the whole if the known part has the same sign."""
-    low, high = hull(argument.without_constant(), state.ranges)
-    same = (low >= 0 and (argument.constant >= 0).all()) or (high <= 0 and (argument.constant <= 0).all())
-    return error if same else Error(error.alpha[:1], error.rho[:1])
+    same = sign_of(argument, state.ranges)
+    return error.beside(2 * argument.slack) if same else Error(error.alpha[:1], error.rho[:1])
 
 
 Deviations = tuple[FloatArray, FloatArray, FloatArray, FloatArray]  # start, end, |units - function|, least |function|
@@ -304,10 +304,7 @@ def _through(deviation: Deviations, pieces: Broken, error: Error) -> Error:
         with np.errstate(divide="ignore", invalid="ignore"):
             if least.min() > 0:
                 pairs.append((zero, (total / least).max(axis=1)))
-            for rho in RELATIVE:
-                alpha = np.maximum((total - rho * least).max(axis=1), 0.0)
-                if alpha[0] < 0.9 * pairs[0][0][0]:
-                    pairs.append((alpha, np.full(len(UNIT), rho)))
+            pairs += [(np.maximum((total - r * least).max(axis=1), 0.0), np.full(len(UNIT), r)) for r in RELATIVE]
     alphas, rhos = zip(*pairs, strict=True)
     return Error(np.array(alphas), np.array(rhos))
 

@@ -67,6 +67,7 @@ def circuit_bound(
         beyond = beyond + overflow("readout", CircuitBlock((), *_readout_as_units(network)), state)
         worst = np.max([_readout(network, row, lin, state, graph) for row, lin in enumerate(outputs)], axis=0) + beyond
     worst = np.where(np.isnan(worst), np.inf, worst)
+    worst[0] = min(worst[0], worst[1])  # real arithmetic is an execution whose roundings are all 0
     if not np.isfinite(worst[0]):
         raise Rejected("no finite bound follows from these weights")
     return CircuitBound(**dict(zip(ARITHMETICS, map(float, worst), strict=True)))

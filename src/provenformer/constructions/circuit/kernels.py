@@ -26,7 +26,7 @@ def choose_steps(graph: Graph, outputs: list[Lin], tolerance: float) -> tuple[fl
     if not graph.kernels:
         return ()
     lowered = lower(graph, outputs)
-    amplified = amplifications(lowered)
+    amplified = amplifications(lowered, tolerance)
     needed = [part.atom for part in lowered.parts if part.kind == "value"]
     made = [atom for atom in needed if isinstance(atom.operation, PairMean)]
     tabled = any(isinstance(atom.operation, Apply | Product) for atom in needed)
@@ -55,7 +55,7 @@ def _step(graph: Graph, operation: PairMean, error: float) -> float:
         return GATHERED
     by_nodes = (2 * (b - a) + d - c) / step
     density = Density.of(operation.kernel, a + c, b + d)
-    each = len(kinks(operation.kernel)) + (density.knots_per_root() / np.sqrt(error) if _bends(operation) else 0.0)
+    each = len(kinks(operation.kernel)) + (density.pieces(error) if _bends(operation) else 0.0)
     gates = len(operation.column.terms) * (1 if c >= 0 or d <= 0 else 2)
     gathered = graph.seq_len * (gates + max(each, 1.0))
     return float(step) if by_nodes < gathered and (d - c) / step < MOST_STATISTICS / 2 else GATHERED

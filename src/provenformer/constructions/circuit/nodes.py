@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
-from provenformer.constructions.circuit.errors import Errors
-from provenformer.constructions.circuit.gadgets import Gadget, Shares, shares_of, together
+from provenformer.constructions.circuit.errors import Errors, Weights, as_plain, together
+from provenformer.constructions.circuit.gadgets import Gadget
 from provenformer.constructions.circuit.parts import Local, Part
 from provenformer.constructions.circuit.sheet import Row, Sheet
 from provenformer.symbols.formula import KINKS, Formula
@@ -80,6 +80,8 @@ class NodeUnits(Gadget):
 
     def error(self, errors: Errors) -> float:
         row = errors.of(self.row)
+        if not len(self.nodes):
+            return self.steep * (row + errors.of(self.column))
         sizes, off = (np.array([f(x) for x in self.statistics]) for f in (errors.size, errors.of))
         own = self.rise / 4 + self.own if errors.tables else 0.0
         moved = self.steep * (row + (self.column.slack if errors.unit else 0.0))
@@ -89,8 +91,9 @@ class NodeUnits(Gadget):
         rounding = (2 * errors.gamma(len(self.statistics) + 12) + errors.gamma(self.hidden_units + 8)) * total
         return own + moved + 2 * float((np.abs(self.weights) @ off).sum()) + rounding
 
-    def shares(self, errors: Errors) -> Shares:  # noqa: ARG002
-        return together(shares_of(self.row, self.steep), shares_of(self.column, self.steep))
+    def back(self, errors: Errors, weight: FloatArray) -> Weights:
+        weight = self.steep * as_plain(weight)
+        return together(errors.back(self.row, weight), errors.back(self.column, weight))
 
     @property
     def _offset(self) -> float:
