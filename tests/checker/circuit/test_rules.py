@@ -9,16 +9,19 @@ import numpy as np
 import pytest
 from hand_circuits import CASES, Case, probes
 
+import provenformer as pf
 from provenformer.checker.circuit.errors import Error
 from provenformer.checker.circuit.jets import jet_of
 from provenformer.checker.circuit.linear import Combination, Part, Ranges, combine, mixed, sign_of, span
 from provenformer.checker.circuit.pairs import _product_pairs
 from provenformer.checker.circuit.pieces import Units, compare, read_pieces
+from provenformer.checker.circuit.ranges import lin_range, ranges_of
 from provenformer.checker.circuit.softmax import largest_gap, movement, movement_of
 from provenformer.checker.circuit.state import Channel, State
 from provenformer.checker.circuit.units import relative_to_whole
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.symbols.formula import VARIABLE, Formula, apply, constant
+from provenformer.symbols.trace import samples, trace
 
 Make = Callable[[], Case]
 FORMULAS = {
@@ -227,6 +230,22 @@ def test_terms_that_weigh_nothing_add_no_rounding_in_any_order() -> None:
         assert (
             abs(float(total) - float(terms.astype(np.float64).sum())) <= 2.0**-24 * abs(float(terms[0])) + tail * 1.001
         )
+
+
+@pytest.mark.parametrize("factor", [1.0, -1.0, 2.0, -0.5])
+def test_ranges_with_maxima_hold(factor: float) -> None:
+    """Whichever sign a maximum has, and beside whatever else."""
+    for fn in (
+        lambda x: factor * np.max(x, axis=-1, keepdims=True) - x,
+        lambda x: factor * np.max(x, axis=-1, keepdims=True) - np.min(x, axis=-1, keepdims=True) + 0 * x,
+        lambda x: np.max(x[..., ::-1] * np.arange(4.0), axis=-1, keepdims=True) * factor + x * np.arange(4.0),
+    ):
+        f = pf.Target(fn, 1, 4, equivariant=False, support=(-1.0, 2.0))
+        traced = trace(f)
+        value = f(samples(f, 100, seed=2))
+        low, high = lin_range(traced.graph, traced.outputs[0], ranges_of(traced.graph, f.low, f.high))
+        assert low <= value.min() + 1e-12
+        assert value.max() - 1e-12 <= high
 
 
 def relative_state(low: tuple[float, float], high: tuple[float, float], constant: float = 0.0) -> State:
