@@ -75,11 +75,11 @@ def output_bias_of_circuits_not_read(patch: Patch) -> None:
 def curvature_between_knots_forgotten(patch: Patch) -> None:
     patch.setattr(pieces, "_peak", lambda one, other, _: np.maximum(one, other))
     patch.setattr(pieces, "_refined", lambda points, values: (points, values))
-    back = tables.read_back
+    curve = tables.read_back
 
     def halved(*args: Any) -> Any:
-        curve = back(*args)
-        return replace(curve, own=0.5 * curve.own)
+        found = curve(*args)
+        return replace(found, own=0.5 * found.own)
 
     patch.setattr(tables, "read_back", halved)
 
