@@ -34,6 +34,7 @@ coverage: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov=src/provenformer --cov-report=term:skip-covered
 
 # Random functions and forgeries for MINUTES; findings are kept in tests/fuzz/found and tested from then on.
+# `PYTHONPATH=tests/support python -m fuzz --genuine 1000`: do so many networks pass their own verify?
 .PHONY: fuzz
 MINUTES ?= 60
 fuzz: env-dev
@@ -48,7 +49,7 @@ test-browser: env-dev
 			&& $$sudo apt-get install -qqy chromium chromium-driver \
 			|| { echo "error: cannot install the browser; install chromium and chromedriver by hand and try again." >&2; exit 2; }; \
 	fi
-	$(BIN)/python -m pytest tests/explore/test_browser.py
+	$(BIN)/python -m pytest tests/explore/test_browser.py tests/explore/test_browser_circuits.py
 
 lint: env-dev
 	$(BIN)/ruff check src tests benchmarks experiments docs

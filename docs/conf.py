@@ -56,7 +56,7 @@ mpl.rcParams.update({"svg.hashsalt": "docs", "svg.fonttype": "none"})
 
 
 class Picture(Directive):
-    """An SVG of the tour inside the page, so that its text takes the colour of the page: light or dark."""
+    """An SVG of a page inside it, so that its text takes the colour of the page: light or dark."""
 
     required_arguments = 1
     has_content = True
@@ -72,16 +72,17 @@ class Picture(Directive):
 
 
 def make_pictures(_: Any) -> None:
-    """The pictures of the tour by its own code, those of the questions from the JSON of the experiments."""
+    """The pictures of tour and circuits by the pages' own code, those of the questions from the JSON of the experiments."""
     from experiments.questions.figures import draw_all
 
     FIGURES.mkdir(exist_ok=True)
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        run_python(DOCS / "tour.md", FIGURES)
-    stated = {line.removeprefix("# ") for line in (DOCS / "tour.md").read_text().splitlines()}
-    for line in printed.getvalue().splitlines():
-        if line not in stated:
-            logger.warning("tour.md prints what it does not say: %s", line)
+    for page in ("tour.md", "circuits.md"):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            run_python(DOCS / page, FIGURES)
+        stated = {line.removeprefix("# ") for line in (DOCS / page).read_text().splitlines()}
+        for line in printed.getvalue().splitlines():
+            if line not in stated:
+                logger.warning("%s prints what it does not say: %s", page, line)
     draw_all(FIGURES)
 
 

@@ -117,6 +117,22 @@ def test_plan_targets_trace_demo(run: Run) -> None:
     assert run("trace", "scaled-mean", "-n", 2, "--every", "layer", stdin="[[[0.2, 0.9]]]").code == 0
 
 
+def test_a_circuit_by_default_and_the_reason(run: Run, tmp_path: Path) -> None:
+    wanted = ["scaled-mean", "-n", 64, "--tolerance", 1e-3, "--norm", "inf"]
+    planned = run("plan", *wanted, "--json").json
+    done = run("compile", *wanted, "-o", tmp_path / "net", "--json").json
+    assert done["choice"] == planned["choice"] == "circuit, because its formula could be followed"
+    assert done["plan"] == planned
+    assert done["certificate"]["norm_order"] is None
+    assert done["certificate"]["bound"] <= 1e-3
+    assert run("verify", tmp_path / "net").code == 0
+    for shown in (run("compile", *wanted).out, run("plan", *wanted).out):
+        assert "construction: circuit, because" in shown
+        assert "parameters" in shown
+    table = run("compile", "scaled-mean", "-n", 2, "-N", 4)
+    assert "construction: sum, because circuits have no cells_per_axis" in table.out
+
+
 def test_memorize(run: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2, 5, 1, 3))
@@ -161,6 +177,46 @@ def test_functions_by_import_path(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert run("distance", tmp_path / "net").code == 2
     assert run("distance", tmp_path / "net", "--samples", 512, "--target", "my_target_module:half").code == 0
     assert run("compile", "my_target_module:nothing", "-n", 2, "-N", 4).code == 2
+
+
+def test_a_folder_supplies_no_facts_about_the_function_that_you_name(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger's manifest may say what it likes of the function: only what the user says of it counts, and is printed."""
+    (tmp_path / "my_facts_module.py").write_text(
+        "import numpy as np\n\ndef half(x):\n    return 0.5 * x\n\n"
+        "def box(x):\n    return np.asarray([v * 1.0 for v in x])\n\n"  # a loop: neither intervals nor slopes
+        "def bump(x):\n    return 0.1 * np.sin(np.pi * x) * np.min(np.sin(np.pi * x), axis=(-2, -1), keepdims=True)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
+    net = tmp_path / "net"
+    named = ("verify", net, "--target")
+    # Equivariance: assumed, since the network has no positions, and said so.
+    assert run("compile", "my_facts_module:half", "-n", 2, "-N", 4, "-o", net).code == 0
+    assert "is assumed by you, not proved" in run(*named, "my_facts_module:half").out
+    # A Lipschitz constant: the folder's does not count.
+    done = run("compile", "my_facts_module:box", "-n", 2, "-N", 4, "-o", net, "--lipschitz", 1)
+    assert "--target my_facts_module:box --lipschitz 1.0" in done.out
+    assert run(*named, "my_facts_module:box").code == 2
+    assert "Lipschitz" in run(*named, "my_facts_module:box").err
+    vouched = run(*named, "my_facts_module:box", "--lipschitz", 1)
+    assert vouched.code == 0
+    assert "The constant is 1, declared by you" in vouched.out
+    assert "declared by the folder" in run("verify", net, "--trust-target").out
+    assert run("verify", net, "--lipschitz", 1).code == 2
+    # That it vanishes outside its box.
+    import my_facts_module  # type: ignore[import-not-found]
+
+    f = pf.Target(my_facts_module.bump, 1, 2, name="my_facts_module:bump", vanishes_outside=True)
+    pf.compile(f, cells_per_axis=4).save(net)
+    assert pf.load(net).certificate.domain == "space"
+    rejected = run(*named, "my_facts_module:bump")
+    assert rejected.code == 1
+    assert "does not vanish" in rejected.out
+    vouched = run(*named, "my_facts_module:bump", "--vanishes-outside")
+    assert vouched.code == 0
+    assert "is declared by you, not proved" in vouched.out
 
 
 @pytest.mark.parametrize("text", ["1 / 0", "def half(x:", "raise SystemExit(3)", "half = 5", "import no_such_thing"])
@@ -235,6 +291,11 @@ def test_exit_code_1_when_a_bound_does_not_hold(run: Run, net: Path) -> None:
         ["distance", "nowhere"],
         ["memorize", "nowhere.json", "-o", "net"],
         ["plan", "-N", "0"],
+        ["plan", "--tolerance", "0.1"],
+        ["plan", "--construction", "circuit"],
+        ["plan", "centered", "--construction", "sum", "--tolerance", "0.1"],
+        ["plan", "centered", "--tolerance", "0.1", "-p", "0.5"],
+        ["compile", "scaled-mean", "--tolerance", "0.1", "--norm", "inf", "--construction", "sum"],
         ["trace", "scaled-mean", "-n", "2", "--every", "moon"],
         ["run"],
         ["no-such-command"],

@@ -4,14 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.version import __version__
+from provenformer.bounds.helpers import attend, normalize
 from provenformer.bounds.numpy_calls import logsumexp, softmax
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.verify import Report, verify
-from provenformer.compiler.compile import Compiled, compile
+from provenformer.compiler.compile import compile
 from provenformer.compiler.memorize import CompiledTokens, Memorized, compile_tokens, memorize
+from provenformer.compiler.planning import plan
+from provenformer.compiler.tables import Compiled
 from provenformer.constructions.lemmas import is_contextual_mapping
-from provenformer.constructions.plan import Plan
-from provenformer.constructions.registry import plan
+from provenformer.constructions.plan import CircuitPlan, Plan
 from provenformer.functions import targets
 from provenformer.functions.distance import Distance, distance
 from provenformer.functions.grid import Grid
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Certificate",
+    "CircuitPlan",
     "Compiled",
     "CompiledCircuit",
     "CompiledTokens",
@@ -35,6 +38,7 @@ __all__ = [
     "Saved",
     "Target",
     "__version__",
+    "attend",
     "compile",
     "compile_tokens",
     "distance",
@@ -42,6 +46,7 @@ __all__ = [
     "load",
     "logsumexp",
     "memorize",
+    "normalize",
     "plan",
     "softmax",
     "targets",

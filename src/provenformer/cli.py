@@ -23,12 +23,12 @@ from provenformer.base.errors import ProvenformerError, one_line
 from provenformer.base.extras import extra
 from provenformer.base.files import parse_json
 from provenformer.certificates.claim import YOURS, claim_about, claim_about_pairs
+from provenformer.compiler.compile import CIRCUIT
 from provenformer.constructions import registry
 from provenformer.functions import targets
 from provenformer.functions.targets import Target
-from provenformer.look.summary import certificate_text, network_table, number, plan_table, trace_table
+from provenformer.look.summary import certificate_text, number, plan_table, trace_table
 from provenformer.storage import Saved, import_function, source_digest
-from provenformer.storage.spec import described_target
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 # No markup: names come from users and from folders, and "[green]holds[/green]" in one of them is only a name.
@@ -39,10 +39,12 @@ TargetName = Annotated[str, typer.Argument(help="A built-in target (see `targets
 TokenDim = Annotated[int, typer.Option("--token-dim", "-d", help="Numbers per token.")]
 SeqLen = Annotated[int, typer.Option("--seq-len", "-n", help="Tokens per sequence.")]
 Cells = Annotated[int, typer.Option("--cells", "-N", help="Cells per axis, 1/delta.")]
-How = Annotated[
-    str, typer.Option("--construction", help="sum (ours), paper, wide; or circuit, which compiles the formula.")
+How = Annotated[str, typer.Option("--construction", help="sum (ours), paper or wide.")]
+HowOrDefault = Annotated[
+    str | None,
+    typer.Option("--construction", help="circuit, sum, paper or wide. Default: circuit if f can be traced, else sum."),
 ]
-Norm = Annotated[float, typer.Option("--norm", "-p", help="Norm order p in [1, inf).")]
+Norm = Annotated[float, typer.Option("--norm", "-p", help="Norm order p >= 1; inf for the sup norm of a circuit.")]
 Support = Annotated[str, typer.Option("--support", help="The box, LOW,HIGH.")]
 Positional = Annotated[bool, typer.Option("--positional", help="A function of your own that is not equivariant.")]
 Lipschitz = Annotated[float | None, typer.Option("--lipschitz", help="A Lipschitz constant you claim.")]
@@ -54,6 +56,10 @@ Against = Annotated[
 Trust = Annotated[
     bool, typer.Option("--trust-target", help="Import the function that the folder names. This runs its module.")
 ]
+Vouched = Annotated[
+    float | None, typer.Option("--lipschitz", help="A Lipschitz constant of the --target, if the claim rests on one.")
+]
+Vanishes = Annotated[bool, typer.Option("--vanishes-outside", help="The --target is 0 outside its box.")]
 Sequences = Annotated[
     str, typer.Option("--input", "-i", help="Sequences: a .json or .npy file, '-' for JSON on standard input.")
 ]
@@ -88,19 +94,34 @@ def list_targets(as_json: AsJson = False) -> None:
 
 @app.command()
 def plan(
+    target: Annotated[
+        str | None, typer.Argument(help="The function of a circuit; a table needs sizes only. As for `compile`.")
+    ] = None,
     token_dim: TokenDim = 1,
     seq_len: SeqLen = 3,
-    cells: Cells = 8,
-    construction: How = "sum",
+    tolerance: Annotated[float | None, typer.Option(help="The distance you can accept, of a circuit.")] = None,
+    cells: Annotated[int | None, typer.Option("--cells", "-N", help="Cells per axis of a table; 8 by default.")] = None,
+    norm: Norm = 2,
+    construction: HowOrDefault = None,
+    support: Support = "0,1",
     positional: Positional = False,
     as_json: AsJson = False,
 ) -> None:
     """Sizes of a network, exactly and at once, without building it."""
-    sizes = pf.plan(token_dim, seq_len, cells, _construction(construction), positional)
+    sizes: pf.Plan | pf.CircuitPlan
+    if target is None:
+        if tolerance is not None or construction == CIRCUIT:
+            raise ProvenformerError("a circuit is planned for a function; name it, as for `provenformer compile`.")
+        sizes = pf.plan(token_dim, seq_len, 8 if cells is None else cells, construction, positional)
+    else:
+        f = _target(target, token_dim, seq_len, support, positional, None)
+        sizes = pf.plan(f, tolerance=tolerance, norm_order=norm, cells_per_axis=cells, construction=construction)
     if as_json:
         _print_json(sizes.to_json())
-    else:
-        console.print(plan_table(sizes))
+        return
+    if isinstance(sizes, pf.CircuitPlan):
+        console.print(f"construction: {one_line(sizes.choice)}", soft_wrap=True)
+    console.print(plan_table(sizes))
 
 
 @app.command("compile")
@@ -111,7 +132,7 @@ def compile_target(
     tolerance: Annotated[float | None, typer.Option(help="The distance you can accept.")] = None,
     cells: Annotated[int | None, typer.Option("--cells", "-N", help="Cells per axis instead of a tolerance.")] = None,
     norm: Norm = 2,
-    construction: How = "sum",
+    construction: HowOrDefault = None,
     hidden_dim: Annotated[int, typer.Option(help="Hidden units per layer, 4 W: width for depth.")] = 4,
     support: Support = "0,1",
     positional: Positional = False,
@@ -131,16 +152,21 @@ def compile_target(
             c.save(output)
     claim = claim_about(c.certificate, f, YOURS, source_digest(f))
     if as_json:
-        sizes = {"blocks": c.network.blocks, "parameters": c.network.parameters, "shape": c.network.shape}
-        built = {"plan": c.plan.to_json()} if isinstance(c, pf.Compiled) else {"network": sizes}
-        parts = {**built, "certificate": c.certificate.to_json(), "claim": claim.to_json()}
+        parts = {
+            "choice": c.choice,
+            "plan": c.plan.to_json(),
+            "certificate": c.certificate.to_json(),
+            "claim": claim.to_json(),
+        }
         _print_json({**parts, "folder": output and str(output)})
         return
-    console.print(plan_table(c.plan) if isinstance(c, pf.Compiled) else network_table(c.network))
+    console.print(f"construction: {one_line(c.choice)}", soft_wrap=True)
+    console.print(plan_table(c.plan))
     console.print(certificate_text(c.certificate, claim), soft_wrap=True)
     if output is not None:
         where, named = one_line(output), f" --target {one_line(target)}" if ":" in target else ""
-        console.print(f"saved to {where}; check it with: provenformer verify {where}{named}")
+        named += f" --lipschitz {f.lipschitz!r}" if named and c.certificate.kind == "lipschitz" else ""
+        console.print(f"saved to {where}; check it with: provenformer verify {where}{named}", soft_wrap=True)
 
 
 @app.command()
@@ -154,9 +180,20 @@ def run(folder: Folder, inputs: Sequences = "-", as_json: AsJson = False) -> Non
 
 
 @app.command()
-def verify(folder: Folder, target: Against = None, trust_target: Trust = False, as_json: AsJson = False) -> None:
+def verify(
+    folder: Folder,
+    target: Against = None,
+    lipschitz: Vouched = None,
+    vanishes_outside: Vanishes = False,
+    trust_target: Trust = False,
+    as_json: AsJson = False,
+) -> None:
     """Check a saved network independently: re-derive the bound from the weights. Exit code 1 if it does not hold."""
-    given = None if target is None else _against(pf.load(folder, check_hashes=False), target)
+    if target is None and (lipschitz is not None or vanishes_outside):
+        raise ProvenformerError("--lipschitz and --vanishes-outside are what you say of the --target; name it, too.")
+    given = None
+    if target is not None:
+        given = _against(pf.load(folder, check_hashes=False), target, lipschitz, vanishes_outside)
     with _working(f"verifying {folder}"):
         report = pf.verify(folder, given, trust_target=trust_target)
     if as_json:
@@ -253,13 +290,20 @@ def distance(
 
 @app.command()
 def explore(
+    folder: Annotated[Path | None, typer.Argument(help="A saved circuit to open.")] = None,
+    target: Against = None,
     port: Annotated[int, typer.Option(help="Where to listen on this machine; 0 finds a free port.")] = 8000,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
 ) -> None:
     """Play with the construction in a browser, on this machine only."""
     with extra("explore", "`provenformer explore`"):
+        from provenformer.explore.circuits import open_circuit  # noqa: PLC0415
         from provenformer.explore.server import serve  # noqa: PLC0415
-    serve(port, open_browser, console.print)
+    if folder is None and target is not None:
+        raise ProvenformerError("--target is the function of a saved circuit; give its folder, too.")
+    function = None if folder is None or target is None else _against(pf.load(folder), target)
+    given = None if folder is None else open_circuit(folder, function)
+    serve(port, open_browser, console.print, given)
 
 
 @app.command("report")
@@ -273,6 +317,7 @@ def write_report(
     inputs: Annotated[
         str | None, typer.Option("--input", "-i", help="The sequence to follow: a .json or .npy file, '-' for JSON.")
     ] = None,
+    target: Against = None,
 ) -> None:
     """One self-contained page about a saved network: certificate, sizes, pictures of every stage."""
     from provenformer.report import known_formats, report  # noqa: PLC0415
@@ -281,8 +326,9 @@ def write_report(
         raise ProvenformerError("--format is for the files of --figures; give their folder with --figures DIR.")
     kinds = known_formats(formats or ["svg"])
     sequence = None if inputs is None else _read_sequences(inputs)
+    given = None if target is None else _against(pf.load(folder), target)
     with _working(f"looking at {folder}"):
-        written = report(folder, output, figures=figures, formats=kinds, sequence=sequence)
+        written = report(folder, output, figures=figures, formats=kinds, sequence=sequence, target=given)
     more = f" and {len(written) - 1} figures to {figures}" if figures is not None else ""
     console.print(one_line(f"wrote {output}{more}"))
 
@@ -327,16 +373,22 @@ def _target(name: str, d: int, n: int, support: str, positional: bool, lipschitz
     return Target(_typed_function(name), d, n, not positional, lipschitz, (low, high), name)
 
 
-def _against(saved: Saved, name: str) -> Target:
-    """The function that the user names for a saved network; sizes and box are the network's."""
+def _against(saved: Saved, name: str, lipschitz: float | None = None, vanishes_outside: bool = False) -> Target:
+    """The function that the user names for a saved network: sizes and box are the folder's, facts about it the user's.
+
+    A network without positions is about functions that are equivariant, so that is assumed; the claim says so.
+    """
     spec = saved.manifest["target"]
     if spec["source"] == "data":
         raise ProvenformerError(
             "the network was made from pairs of sequences, not from a function; leave --target out."
         )
+    net, support = saved.network, (tuple(spec["support"][0]), tuple(spec["support"][1]))
     if ":" not in name:
-        return targets.get(name, saved.network.token_dim, saved.network.seq_len, tuple(spec["support"]))
-    return described_target({**spec, "name": name}, _typed_function(name))
+        return targets.get(name, net.token_dim, net.seq_len, support)
+    return Target(
+        _typed_function(name), net.token_dim, net.seq_len, net.positions is None, lipschitz, support, name, vanishes_outside
+    )  # fmt: skip
 
 
 def _typed_function(name: str) -> Any:

@@ -25,7 +25,7 @@ def run(console: Console) -> None:
     console.print(
         f"asked for: {RELATIVE:.0%} of its norm {norm:.4f} in d_2, over sequences of {TOKENS} scalar tokens\n"
     )
-    c = pf.compile(f, tolerance=RELATIVE * norm)
+    c = pf.compile(f, tolerance=RELATIVE * norm, construction="sum")
     console.print(plan_table(c.plan), "")
     console.print(
         certificate_text(c.certificate, claim_about(c.certificate, f, BUILT_IN, source_digest(f))), "", soft_wrap=True

@@ -56,7 +56,7 @@ def test_a_tolerance_that_is_out_of_reach(tolerance: float) -> None:
 def test_a_tolerance_below_float64_rounding_names_the_bits() -> None:
     """A constant needs no fine grid, so only rounding is left: the message names it, the bits, and the remedy."""
     f = pf.Target(lambda x: 0.0 * x + 0.1, 1, 3)
-    text = refusal("float64 rounding", tolerance=1e-15, target=f)
+    text = refusal("float64 rounding", tolerance=1e-15, target=f, construction="sum")
     assert "bits" in text
     assert "larger tolerance" in text
 

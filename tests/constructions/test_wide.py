@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import provenformer as pf
-from provenformer.compiler.compile import Compiled
+from provenformer.compiler.tables import Compiled
 from provenformer.networks.wide import WideNetwork
 from provenformer.storage import save
 

@@ -3,8 +3,6 @@
 Numbers on the page are compared with the library's. Needs Debian's chromium and chromium-driver: `make test-browser`.
 """
 
-import shutil
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -15,56 +13,15 @@ pytest.importorskip("starlette", reason="the explorer needs the extra 'explore'"
 pytest.importorskip("selenium", reason="the browser tests need selenium")
 from browser import Page, Server
 from cases import thin
-from selenium import webdriver
 from selenium.webdriver import ActionChains, Keys
 
 import provenformer as pf
 from provenformer.explore.building import with_temperature
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed; run `make test-browser`"
-)
-PAGES = ["", "theorem-2", "theorem-3", "repeats", "infinite"]
-FLAGS = [
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--force-prefers-reduced-motion",
-]  # fmt: skip
-
+PAGES = ["", "circuits", "theorem-2", "theorem-3", "repeats", "infinite"]
 SMALL_TEXT = """return [...document.querySelectorAll('main *')].filter(e => e.offsetParent !== null || e.ownerSVGElement)
     .filter(e => [...e.childNodes].some(c => c.nodeType === 3 && c.data.trim()))
     .filter(e => parseFloat(getComputedStyle(e).fontSize) < 13).map(e => e.outerHTML.slice(0, 80))"""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    running = Server.start()
-    yield running
-    running.stop()
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM or ""
-    for flag in (*FLAGS, "--window-size=1280,1000"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield browser
-    browser.quit()
-
-
-@pytest.fixture
-def page(server: Server, driver: Any) -> Iterator[Page]:
-    """A fresh page; whatever the test does, the console must stay free of errors."""
-    browser = Page(driver, server.url)
-    browser.open()
-    browser.errors()
-    yield browser
-    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    assert browser.errors() == []
 
 
 @cache

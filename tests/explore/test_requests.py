@@ -21,7 +21,8 @@ FORM = {
     "target": "centered", "token_dim": 1, "seq_len": 2, "by": "cells", "cells": 3, "tolerance": "", "construction": "sum",
     "norm_order": 2, "kind": "rigorous",
 }  # fmt: skip
-PATHS = ("/api/plan", "/api/compile", "/api/look", "/api/theorem-2", "/api/theorem-3", "/api/repeats", "/api/infinite")
+PATHS = ("/api/plan", "/api/compile", "/api/look", "/api/theorem-2", "/api/theorem-3", "/api/repeats", "/api/infinite",
+         "/api/circuit", "/api/circuit-look")  # fmt: skip
 HERE = "127.0.0.1:8000"
 
 

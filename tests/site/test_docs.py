@@ -16,8 +16,11 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("page", [*PAGES, "width.md", "circuits.md"])
-def test_code_blocks_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_blocks_run(
+    page: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All Python blocks of a page, in order, in one namespace; what is printed is what the comment below says."""
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
     assert blocks
     code = "\n".join(blocks)

@@ -217,7 +217,7 @@ def test_the_whole_space_rests_on_your_word(tmp_path: Path) -> None:
     c.save(tmp_path / "net")
     report = pf.verify(tmp_path / "net", f)
     assert report
-    assert "vanishes outside the box [0, 1] is declared, not proved" in str(report.claim)
+    assert "vanishes outside the box [0, 1] is declared by you, not proved" in str(report.claim)
 
 
 @pytest.mark.parametrize("fn", [lambda x: x + 1.0, lambda x: np.maximum(x * (1 - x), 0.0), lambda x: 1e-6 + 0 * x])

@@ -25,9 +25,9 @@ class Server:
     url: str
 
     @classmethod
-    def start(cls) -> "Server":
+    def start(cls, *more: str) -> "Server":
         code = "from provenformer.cli import main; main()"
-        command = [sys.executable, "-c", code, "explore", "--port", "0", "--no-open"]
+        command = [sys.executable, "-c", code, "explore", *more, "--port", "0", "--no-open"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         line = process.stdout.readline()

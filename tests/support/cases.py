@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import provenformer as pf
-from provenformer.compiler.compile import plan_for
+from provenformer.compiler.tables import plan_for
 from provenformer.constructions import registry
 from provenformer.constructions.plan import Plan
 from provenformer.functions.piecewise import PiecewiseConstant

@@ -21,7 +21,7 @@ def memorized() -> pf.Memorized:
 
 
 NETWORKS: dict[str, Callable[[], pf.Compiled | pf.Memorized]] = {
-    "sum": lambda: pf.compile(pf.targets.get("softmax-mean", 1, 3), tolerance=0.15),
+    "sum": lambda: pf.compile(pf.targets.get("softmax-mean", 1, 3), tolerance=0.15, construction="sum"),
     "paper": lambda: pf.compile(pf.targets.get("softmax-mean", 1, 3), cells_per_axis=4, construction="paper"),
     "wide": lambda: pf.compile(pf.targets.get("scaled-mean", 1, 3), cells_per_axis=3, construction="wide"),
     "merged": lambda: pf.compile(pf.targets.get("centered", 1, 2, (-1, 2)), cells_per_axis=4, hidden_dim=8),

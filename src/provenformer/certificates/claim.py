@@ -35,6 +35,8 @@ class Claim:
     support: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     lipschitz: float | None = None
     pairs: int | None = None
+    declared_by: str = "you"  # whose word facts about the function are
+    equivariant: bool = False  # the claim rests on it, and it is somebody's word
     notes: tuple[str, ...] = ()  # what else one should know
 
     def __str__(self) -> str:
@@ -64,11 +66,17 @@ class Claim:
             return "the network was run on these pairs; nothing is said of any other input."
         words = f"{self.kind}: {BASIS[self.kind]}"
         if self.kind == "lipschitz":
-            words += f" The constant is {self.lipschitz:g}."
+            words += f" The constant is {self.lipschitz:g}, declared by {self.declared_by}."
         if self.domain == "space":
             words += (
-                f" That f vanishes outside the box {_box(self.support)} is declared, not proved; its border was tried."
+                f" That f vanishes outside the box {_box(self.support)} is declared by {self.declared_by}, not proved; "
             )
+            words += "its border was tried."
+        if self.equivariant:
+            words += (
+                f" That f(XP) = f(X)P for every order P of the tokens is assumed by {self.declared_by}, not proved; "
+            )
+            words += "samples were tried."
         return words
 
     def to_json(self) -> dict[str, Any]:
@@ -77,14 +85,18 @@ class Claim:
 
 
 def claim_about(
-    certificate: Certificate, target: Target, whose: str, digest: str | None, notes: tuple[str, ...] = ()
-) -> Claim:
-    """The claim of a certificate about a function."""
+    certificate: Certificate, target: Target, whose: str, digest: str | None, declared_by: str = "you",
+    notes: tuple[str, ...] = (),
+) -> Claim:  # fmt: skip
+    """The claim of a certificate about a function; `declared_by`: whose word the facts are that the target states of itself."""
+    assumed = target.equivariant and "piecewise" in certificate.terms  # circuits, which have no such term, do without
     if is_built_in(target):
         whose = f"{BUILT_IN}, and {whose}" if whose == YOURS else BUILT_IN
+        declared_by, assumed = "this version's list of targets", False
     return Claim(
         float(certificate.bound), certificate.norm_order, certificate.domain, certificate.kind, target.name, whose, digest,
-        int(target.token_dim), int(target.seq_len), target.support, target.lipschitz, None, notes,
+        int(target.token_dim), int(target.seq_len), target.support, target.lipschitz, None, declared_by, assumed,
+        notes,
     )  # fmt: skip
 
 

@@ -148,13 +148,14 @@ def _compared(claim: Claim, derived: float, terms: dict[str, float], false: str 
 
 def _target(saved: Saved, given: Target | None, trust_target: bool) -> tuple[Target, Claim]:
     """The function to check against, and the claim about it: whose it is, and whether its source is the one recorded."""
-    spec = saved.manifest["target"]
+    spec, declared_by = saved.manifest["target"], "you"
     if given is not None:
         target, whose = given, YOURS
     elif saved.target is not None:
         target, whose = saved.target, BUILT_IN
     elif trust_target and spec["source"] == "import":
         target, whose = saved.import_target(), f"imported from {spec['import']}, which the folder names"
+        declared_by = "the folder"
     else:
         trust = ", or import it with trust_target=True (--trust-target) if you trust the folder"
         remedy = f"name the target yourself, target=... (--target){trust if spec['source'] == 'import' else ''}"
@@ -162,7 +163,7 @@ def _target(saved: Saved, given: Target | None, trust_target: bool) -> tuple[Tar
     digest, recorded = source_digest(target), spec.get("source_sha256")
     changed = digest is not None and recorded is not None and digest != recorded
     notes = ("note:   the source of this function is not the one that the network was made from.",) if changed else ()
-    return target, claim_about(saved.certificate, target, whose, digest, notes)
+    return target, claim_about(saved.certificate, target, whose, digest, declared_by, notes)
 
 
 def _pairs(saved: Saved) -> tuple[FloatArray, FloatArray]:

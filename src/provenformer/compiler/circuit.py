@@ -1,4 +1,4 @@
-"""compile(construction="circuit"): function -> graph -> parts -> gadgets -> network, certified, checked and compared.
+"""Circuits: function -> graph -> parts -> gadgets -> network, certified, checked and compared.
 
 The certificate is the larger of two bounds: the builder's, and the one that the checker reads off the finished weights. So what
 is handed out is what `verify` will accept.
@@ -7,28 +7,38 @@ is handed out is what `verify` will accept.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from provenformer.anatomy.circuit import Circuit
+from provenformer.anatomy.reading import circuit_of
+from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, Rejected
-from provenformer.bounds.integrals import NORM_LIMIT
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
-from provenformer.constructions.circuit.build import Built, build
-from provenformer.constructions.circuit.parts import lower
+from provenformer.compiler.request import Request, require_norm_order, require_tolerance, require_whole
+from provenformer.constructions.circuit.build import Built, build, drawn
+from provenformer.constructions.circuit.kernels import choose_steps
+from provenformer.constructions.circuit.parts import Lowered, lower
+from provenformer.constructions.plan import CircuitPlan
+from provenformer.constructions.relax import TINY_WIDTH
 from provenformer.functions.distance import entries_factor
 from provenformer.functions.targets import AGREES, Target
 from provenformer.networks.circuit import CircuitNetwork
+from provenformer.networks.inside import named_states, patterns
 from provenformer.storage import save, target_spec
-from provenformer.symbols.trace import Traced, samples, trace
+from provenformer.symbols.trace import Traced, follow, samples
+from provenformer.symbols.trace import require_agreement as require_traced
 
 if TYPE_CHECKING:
     from torch import nn
 
 CIRCUIT = "circuit"
+Result = TypeVar("Result")
 ATTEMPTS = 4
 SMALLEST_FACTOR = 1e-150  # of (d n vol)^(1/p); 1 over it is the largest
 BASIS = "f was traced to a graph, which was compared with f on samples; the bound is a theorem about the saved weights."
@@ -43,10 +53,33 @@ class CompiledCircuit:
     traced: Traced
     network: CircuitNetwork
     certificate: Certificate
+    choice: str  # one sentence: which construction, and why
 
     @property
     def construction(self) -> str:
         return CIRCUIT
+
+    @property
+    def plan(self) -> CircuitPlan:
+        """The sizes of the network, as plan() gives them before it is built."""
+        net = self.network
+        heads = tuple(tuple((len(head.b_Q), len(head.W_V)) for head in block.heads) for block in net.circuit_blocks)
+        positions = int(net.positions.any(axis=1).sum())
+        units = tuple(net.hidden_units.values())
+        return CircuitPlan(net.token_dim, net.seq_len, net.model_dim, positions, units, heads, self.choice)
+
+    @cached_property
+    def circuit(self) -> Circuit:
+        """Which head and which units compute which value of the formula: `print` it, or draw it with `to_svg()`."""
+        return circuit_of(self.network, self.traced, self.target.low, self.target.high)
+
+    def attention(self, x: FloatArray) -> tuple[FloatArray, ...]:
+        """Per block the attention weights (..., heads, query, key) of sequences (..., d, n)."""
+        return tuple(patterns(self.network, x))
+
+    def states(self, x: FloatArray) -> tuple[dict[str, FloatArray], ...]:
+        """At the start and after every block, each channel (..., n) by its name, for sequences (..., d, n)."""
+        return tuple(named_states(self.network, x))
 
     def to_torch(self) -> nn.Module:
         """The network as a torch module. Needs the extra `torch`, else raises MissingExtra."""
@@ -59,30 +92,18 @@ class CompiledCircuit:
     def __repr__(self) -> str:
         net = self.network
         sizes = f"{net.blocks:,} blocks, {net.heads:,} heads, {sum(net.hidden_units.values()):,} units"
-        return f"CompiledCircuit({self.target.name!r}, {sizes}, {self.certificate.short})"
+        return f"CompiledCircuit({self.target.name!r}, {sizes}, {self.certificate.short}; {self.choice})"
 
 
-def compile_circuit(
-    target: Target,
-    tolerance: float,
-    norm_order: float,
-    max_units: int,
-    progress: Callable[[str], object] = lambda _: None,
-) -> CompiledCircuit:
+def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCircuit:
     """A circuit within the tolerance in float64, as small as certifies. See compile()."""
-    p = _require_norm(norm_order)
-    target.require_pointwise()
-    target.require_equivariance()
+    progress = request.progress
+    sup, whole, max_units = _limits(target, request)
     progress("tracing the formula")
-    traced = trace(target)
-    lowered = lower(traced.graph, traced.outputs)
-    whole = entries_factor(target, p)
-    if not SMALLEST_FACTOR < whole < 1 / SMALLEST_FACTOR:
-        raise ProvenformerError(f"(d n vol)^(1/p) is {whole:g} at this support; use norm_order=np.inf.")
-    sup = goal = tolerance / whole
+    plain, goal = follow(target), sup
     for _ in range(ATTEMPTS):
         progress(f"building within {goal:.3g}")
-        built = build(lowered, goal, max_units)
+        traced, built = _with_kernels(target, plain, goal, lambda lowered: build(lowered, goal, max_units))  # noqa: B023
         checked = _checked(target, traced, built)
         bounds = {name: max(value, getattr(checked, name)) for name, value in built.bounds.items()}
         if bounds["float64"] <= sup:
@@ -90,12 +111,53 @@ def compile_circuit(
         goal *= 0.98 * sup / bounds["float64"]
     else:
         raise ProvenformerError(
-            f"the checker finds {bounds['float64'] * whole:.3g} for a circuit built for {tolerance:g}; use a larger tolerance."
+            f"the checker finds {bounds['float64'] * whole:.3g} for a circuit built for {sup * whole:g}; use a larger tolerance."
         )
+    require_traced(target, traced)
     require_agreement(target, built.network, bounds["float64"], traced.rounding)
-    return CompiledCircuit(
-        target, norm_order, traced, built.network, _certificate(target, p, built, checked, bounds, whole)
-    )
+    certificate = _certificate(target, float(request.norm_order), built, checked, bounds, whole, choice)
+    return CompiledCircuit(target, request.norm_order, traced, built.network, certificate, choice)
+
+
+def plan_circuit(target: Target, request: Request, choice: str) -> CircuitPlan:
+    """The sizes of what compile_circuit() builds at the first attempt; the graph is not yet compared with the function."""
+    sup, _, max_units = _limits(target, request)
+    _, (_, sheet) = _with_kernels(target, follow(target), sup, lambda lowered: drawn(lowered, sup, max_units))
+    return replace(sheet.plan(), choice=choice)
+
+
+def _limits(target: Target, request: Request) -> tuple[float, float, int]:
+    """The tolerance in the sup norm, the factor from there to the norm that was asked for, and the most units."""
+    tolerance = _require_no_table(request)
+    whole = entries_factor(target, require_norm_order(request.norm_order, up_to_sup=True))
+    if not SMALLEST_FACTOR < whole < 1 / SMALLEST_FACTOR:
+        raise ProvenformerError(f"(d n vol)^(1/p) is {whole:g} at this support; use norm_order=np.inf.")
+    return tolerance / whole, whole, require_whole("max_units", request.max_units)
+
+
+def _require_no_table(request: Request) -> float:
+    """The tolerance; what only tables have is refused."""
+    if request.cells_per_axis is not None or request.hidden_dim != TINY_WIDTH or request.kind not in (None, "rigorous"):
+        raise ProvenformerError(
+            "construction='circuit' takes a tolerance, and no cells_per_axis, hidden_dim or other kind than 'rigorous'; "
+            "leave them out."
+        )
+    return require_tolerance(request.tolerance)
+
+
+def _with_kernels(
+    target: Target, plain: Traced, goal: float, made: Callable[[Lowered], Result]
+) -> tuple[Traced, Result]:
+    """Sums over pairs of tokens in the way that takes fewer units; gathered if by nodes they do not reach the goal."""
+    steps = choose_steps(plain.graph, plain.outputs, goal)
+    traced = follow(target, steps) if steps else plain
+    try:
+        return traced, made(lower(traced.graph, traced.outputs))
+    except ProvenformerError:
+        if not any(steps):
+            raise
+    traced = follow(target, (0.0,) * len(steps))
+    return traced, made(lower(traced.graph, traced.outputs))
 
 
 def require_agreement(target: Target, network: CircuitNetwork, bound: float, rounding: float) -> None:
@@ -122,7 +184,7 @@ def _checked(target: Target, traced: Traced, built: Built) -> CircuitBound:
 
 
 def _certificate(
-    target: Target, p: float | None, built: Built, checked: CircuitBound, bounds: dict[str, float], whole: float
+    target: Target, p: float, built: Built, checked: CircuitBound, bounds: dict[str, float], whole: float, choice: str
 ) -> Certificate:
     """Terms add up to the bound; none is below what the checker finds for it. The builder's, moved as little as that needs."""
     bound, d = bounds["float64"], target.token_dim
@@ -136,16 +198,7 @@ def _certificate(
         "sup": bound,
         "bounds": {name: value * whole for name, value in bounds.items() if np.isfinite(value)},
         "units": sum(built.network.hidden_units.values()),
+        "choice": choice,
     }
-    return Certificate(bound * whole, terms, "rigorous", p, "box", BASIS, 0.0, (0.0,) * d, (0.0,) * d, details)
-
-
-def _require_norm(norm_order: float) -> float | None:
-    """None for the sup norm."""
-    if isinstance(norm_order, bool) or not isinstance(norm_order, int | float | np.number) or not norm_order >= 1:
-        raise ProvenformerError(f"norm_order={norm_order} is outside [1, inf]; use p >= 1 or np.inf.")
-    if norm_order == np.inf:
-        return None
-    if norm_order > NORM_LIMIT:
-        raise ProvenformerError(f"norm_order={norm_order} is above the limit {NORM_LIMIT}; use a smaller p or np.inf.")
-    return float(norm_order)
+    norm = None if p == np.inf else p  # as certificates name the sup norm
+    return Certificate(bound * whole, terms, "rigorous", norm, "box", BASIS, 0.0, (0.0,) * d, (0.0,) * d, details)

@@ -22,7 +22,7 @@ from provenformer.base.exact import ExactArray
 from provenformer.certificates.certificate import Certificate
 from provenformer.certificates.certify import ROUND, require_float64
 from provenformer.certificates.claim import pairs_digest
-from provenformer.compiler.compile import require_whole
+from provenformer.compiler.request import require_whole
 from provenformer.constructions.paper import values
 from provenformer.constructions.paper.quantize import unit
 from provenformer.constructions.plan import LAYER_LIMIT

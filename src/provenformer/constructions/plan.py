@@ -1,4 +1,4 @@
-"""Sizes before building: layers per stage, blocks, parameters, id bits, lost cubes, as exact integers (Section 5.4)."""
+"""Sizes before building, as exact integers: of tables (Section 5.4: stages, id bits, lost cubes), and of circuits."""
 
 from __future__ import annotations
 
@@ -111,3 +111,57 @@ class Plan:
             "residual_layers": self.residual_layers,
             "residual_parameters": self.residual_parameters,
         }
+
+
+@dataclass(frozen=True, repr=False)
+class CircuitPlan:
+    """What a circuit would cost; no weight is written. Units and heads are block by block."""
+
+    token_dim: int
+    seq_len: int
+    channels: int  # d_model
+    position_channels: int  # those that do not start at 0
+    hidden_units: tuple[int, ...]
+    head_sizes: tuple[tuple[tuple[int, int], ...], ...]  # (numbers of a query, numbers of a value) of every head
+    choice: str = ""  # one sentence: why a circuit
+
+    @property
+    def blocks(self) -> int:
+        return len(self.hidden_units)
+
+    @property
+    def heads(self) -> int:
+        """Of all blocks together."""
+        return sum(len(sizes) for sizes in self.head_sizes)
+
+    @property
+    def units(self) -> int:
+        """ReLUs of all blocks together."""
+        return sum(self.hidden_units)
+
+    @property
+    def weights(self) -> int:
+        """Of all blocks and of the readout."""
+        d, size = self.token_dim, self.channels
+        units = sum(2 * size * r + r + size for r in self.hidden_units)
+        heads = sum(2 * size * (m + v) + m for sizes in self.head_sizes for m, v in sizes)
+        return units + heads + d * size + d
+
+    @property
+    def parameters(self) -> int:
+        """All weights, and the positions of those channels that have some."""
+        return self.weights + self.position_channels * self.seq_len
+
+    @property
+    def bytes(self) -> int:
+        """Of the network in float64, positions of all channels included."""
+        return 8 * (self.weights + self.channels * self.seq_len)
+
+    def __repr__(self) -> str:
+        sizes = f"{self.blocks:,} blocks, {self.heads:,} heads, {self.units:,} units, {self.parameters:,} parameters"
+        return f"CircuitPlan(d={self.token_dim}, n={self.seq_len}: {sizes}; {self.choice})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for machines."""
+        counted = ("blocks", "heads", "units", "parameters", "bytes")
+        return {"construction": "circuit", **asdict(self)} | {name: getattr(self, name) for name in counted}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -17,10 +18,11 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, TooLarge
 from provenformer.base.exact import Array
 from provenformer.compiler import compile as compiler
-from provenformer.compiler.compile import Compiled, plan_for
+from provenformer.compiler.tables import Compiled, plan_for
 from provenformer.constructions.base import Construction, Naming
 from provenformer.constructions.plan import Plan
 from provenformer.constructions.relax import TINY_WIDTH, inverse_temperature
+from provenformer.explore.circuits import CircuitSettings, build_circuit
 from provenformer.explore.settings import (
     DRAWN_DIM,
     DRAWN_LEN,
@@ -30,6 +32,7 @@ from provenformer.explore.settings import (
     Knobs,
     Settings,
 )  # fmt: skip
+from provenformer.look.circuit import CircuitSubject
 from provenformer.look.subject import Subject
 from provenformer.networks.base import FloatNetwork
 from provenformer.networks.modified import FeedForward, ModifiedNetwork, ThreePiece
@@ -175,7 +178,7 @@ class Workshop:
 
     def __init__(self, seconds: float = SECONDS, kept: int = KEPT) -> None:
         self.seconds, self.kept = seconds, kept
-        self._recent: OrderedDict[Settings, Built] = OrderedDict()
+        self._recent: OrderedDict[Settings | CircuitSettings, Any] = OrderedDict()
         self._busy, self._shelf = Lock(), Lock()
         methods = multiprocessing.get_all_start_methods()
         self._processes: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
@@ -191,58 +194,78 @@ class Workshop:
 
     def get(self, settings: Settings) -> Built:
         """The network for these settings, built if it is not at hand."""
-        if (known := self._known(settings)) is not None:
-            return known
-        require_drawable(settings)
+        if (known := self._known(settings)) is None:
+            require_drawable(settings)
+        built: Built = known or self._made(settings, lambda: Built(settings, self._build(settings)))
+        return built
+
+    def circuit(self, settings: CircuitSettings) -> CircuitSubject:
+        """The circuit for these settings, built if it is not at hand."""
+        found: CircuitSubject = self._known(settings) or self._made(settings, lambda: self._build_circuit(settings))
+        return found
+
+    def keep(self, settings: Settings | CircuitSettings, made: Any) -> None:
+        """Remember a network; the one not used for longest goes."""
+        with self._shelf:
+            self._recent[settings] = made
+            if len(self._recent) > self.kept:
+                self._recent.popitem(last=False)
+
+    def _made(self, settings: Settings | CircuitSettings, make: Callable[[], Any]) -> Any:
         if not self._busy.acquire(timeout=self.seconds):
             raise ProvenformerError("Another network is being built; try again in a moment.")
         try:
-            return self._known(settings) or self.keep(settings, self._build(settings))
+            if (made := self._known(settings)) is None:
+                self.keep(settings, made := make())
+            return made
         finally:
             self._busy.release()
 
-    def keep(self, settings: Settings, compiled: Compiled) -> Built:
-        """Remember a network; the one not used for longest goes."""
-        with self._shelf:
-            built = self._recent[settings] = Built(settings, compiled)
-            if len(self._recent) > self.kept:
-                self._recent.popitem(last=False)
-        return built
-
-    def _known(self, settings: Settings) -> Built | None:
+    def _known(self, settings: Settings | CircuitSettings) -> Any:
         with self._shelf:
             if settings in self._recent:
                 self._recent.move_to_end(settings)
             return self._recent.get(settings)
 
     def _build(self, settings: Settings) -> Compiled:
+        result = self._in_a_process(build, settings, _too_slow(settings, self.seconds))
+        if isinstance(result, Compiled):
+            return result
+        raise _in_the_words_of_the_page(result, settings)
+
+    def _build_circuit(self, settings: CircuitSettings) -> CircuitSubject:
+        slow = f"This circuit takes more than {self.seconds:g} s to build. Use fewer tokens or a larger tolerance."
+        result = self._in_a_process(build_circuit, settings, FieldError("seq_len", slow))
+        if isinstance(result, CircuitSubject):
+            return result
+        raise result
+
+    def _in_a_process(self, job: Callable[[Any], Any], settings: Any, too_slow: FieldError) -> Any:
+        """What the job makes of the settings, or the error that says why not; ended when it takes too long."""
         receive, send = self._processes.Pipe(duplex=False)
-        process = self._processes.Process(target=_build_and_send, args=(settings, send), daemon=True)
+        process = self._processes.Process(target=_do_and_send, args=(job, settings, send), daemon=True)
         process.start()
         send.close()
         try:
             if not receive.poll(self.seconds):
-                raise _too_slow(settings, self.seconds)
-            result = receive.recv()
+                raise too_slow
+            return receive.recv()
         except EOFError as error:
             raise RuntimeError("the building process ended without a result") from error
         finally:
             process.kill()
             process.join()
             receive.close()
-        if isinstance(result, Compiled):
-            return result
-        raise _in_the_words_of_the_page(result, settings)
 
 
 def _nothing() -> None:
     """The first building process has nothing to build."""
 
 
-def _build_and_send(settings: Settings, send: Connection) -> None:
+def _do_and_send(job: Callable[[Any], Any], settings: Any, send: Connection) -> None:
     """In the building process: the network, or the error that says why not."""
     try:
-        send.send(build(settings))
+        send.send(job(settings))
     except ProvenformerError as error:
         send.send(error)
 

@@ -29,8 +29,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from provenformer.base.errors import ProvenformerError
-from provenformer.explore import pages, views
-from provenformer.explore.building import Workshop, build, columns_of
+from provenformer.explore import circuits, pages, views
+from provenformer.explore.building import Built, Workshop, build, columns_of
 from provenformer.explore.settings import (
     FieldError,
     Fields,
@@ -41,6 +41,7 @@ from provenformer.explore.settings import (
     read_tokens,
     whole,
 )  # fmt: skip
+from provenformer.look.circuit import CircuitSubject
 
 STATIC = Path(__file__).parent / "static"
 BODY_LIMIT = 16_384  # bytes of a request; the largest real one has a few hundred
@@ -56,20 +57,20 @@ HEADERS = {
     "cache-control": "no-cache",
 }
 SETTING_FIELDS = {"target", "token_dim", "seq_len", "by", "cells", "tolerance", "construction", "norm_order", "kind"}
+CIRCUIT_FIELDS = {"target", "token_dim", "seq_len", "tolerance"}
 LOOK_FIELDS = {"tokens", "mode", "token", "temperature", "ramp"}
 
 log = logging.getLogger("provenformer.explore")
 Answer = Callable[[Workshop, Fields], dict[str, Any]]
 
 
-def application(workshop: Workshop | None = None) -> Starlette:
-    """The app. The default network is built at once, so that the first page already shows it."""
+def application(workshop: Workshop | None = None, given: CircuitSubject | None = None) -> Starlette:
+    """The app. The default network is built at once, so that the first page already shows it; `given` is a circuit to open."""
     shop = workshop or Workshop()
     default = Settings()
-    shop.keep(default, build(default))
-    start = json.dumps({"targets": views.targets_view(), **_network(shop, default)}, allow_nan=False).replace(
-        "<", "\\u003c"
-    )
+    shop.keep(default, Built(default, build(default)))
+    first = {"targets": views.targets_view(), "given": given and given.target_name, **_network(shop, default)}
+    start = json.dumps(first, allow_nan=False).replace("<", "\\u003c")
     page = (STATIC / "index.html").read_text(encoding="utf-8").replace("{{start}}", start)
 
     async def index(_: Request) -> Response:
@@ -86,6 +87,8 @@ def application(workshop: Workshop | None = None) -> Starlette:
         "/api/theorem-3": _page(pages.theorem_3, {"target", "tokens"}),
         "/api/repeats": _page(pages.repeats, {"cells", "tokens"}),
         "/api/infinite": _page(pages.infinite, {"far", "temperature"}),
+        "/api/circuit": _page(_circuit(given), CIRCUIT_FIELDS),
+        "/api/circuit-look": _page(_circuit_look(given), CIRCUIT_FIELDS | {"tokens"}),
     }
     return Starlette(
         routes=[
@@ -206,6 +209,31 @@ def _look(shop: Workshop, fields: Fields) -> dict[str, Any]:
     return views.look_view(built, x, soft, read_knobs(fields), token)
 
 
+def _subject(shop: Workshop, fields: Fields, given: CircuitSubject | None) -> CircuitSubject:
+    settings = circuits.read_circuit_settings(fields, given)
+    return given if given is not None and settings.target == circuits.GIVEN else shop.circuit(settings)
+
+
+def _circuit(given: CircuitSubject | None) -> Answer:
+    """A circuit with a first look at it."""
+
+    def answer(shop: Workshop, fields: Fields) -> dict[str, Any]:
+        subject = _subject(shop, fields, given)
+        x = subject.example()
+        look = circuits.circuit_look(subject, x)
+        return {"circuit": circuits.circuit_view(subject), "tokens": columns_of(x), "look": look}
+
+    return answer
+
+
+def _circuit_look(given: CircuitSubject | None) -> Answer:
+    def answer(shop: Workshop, fields: Fields) -> dict[str, Any]:
+        subject = _subject(shop, fields, given)
+        return circuits.circuit_look(subject, circuits.read_circuit_tokens(fields, subject))
+
+    return answer
+
+
 def _page(answer: Answer, known: set[str]) -> Answer:
     def checked(shop: Workshop, fields: Fields) -> dict[str, Any]:
         _only(fields, known)
@@ -234,16 +262,16 @@ def listen(port: int) -> socket.socket:
     return sock
 
 
-def serve(port: int, open_browser: bool, say: Callable[[str], object]) -> None:
-    """Run until interrupted."""
+def serve(port: int, open_browser: bool, say: Callable[[str], object], given: CircuitSubject | None = None) -> None:
+    """Run until interrupted; `given` is a circuit to open."""
     sock = listen(port)
-    address = f"http://127.0.0.1:{sock.getsockname()[1]}/"
+    address = f"http://127.0.0.1:{sock.getsockname()[1]}/" + ("#/circuits" if given is not None else "")
     shop = Workshop()
     warm = threading.Timer(WARM_AFTER, shop.warm)
     warm.daemon = True
     warm.start()
     config = uvicorn.Config(
-        application(shop), log_level="warning", server_header=False, limit_concurrency=AT_ONCE,
+        application(shop, given), log_level="warning", server_header=False, limit_concurrency=AT_ONCE,
         timeout_keep_alive=int(BODY_SECONDS),
     )  # fmt: skip
     server = uvicorn.Server(config)

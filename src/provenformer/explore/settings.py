@@ -121,18 +121,24 @@ def read_settings(fields: Fields) -> Settings:
 
 def read_tokens(fields: Fields, token_dim: int, seq_len: int, positional: bool) -> FloatArray:
     """The input, given as one list of numbers per token: (d, n). Positional targets have a closed box."""
+    x = numbers_of_tokens(fields, token_dim, seq_len)
+    room = 0.0 if positional else OUTSIDE
+    if not ((x >= -room) & (x <= 1 + room)).all():
+        raise FieldError("tokens", f"Every number of a token lies between {-room:g} and {1 + room:g}.")
+    return x
+
+
+def numbers_of_tokens(fields: Fields, token_dim: int, seq_len: int) -> FloatArray:
+    """One list of finite numbers per token, as (d, n)."""
     tokens = fields.get("tokens")
-    shape_is_right = (
+    if not (
         isinstance(tokens, list)
         and len(tokens) == seq_len
         and all(isinstance(t, list) and len(t) == token_dim for t in tokens)
-    )
-    if not shape_is_right:
+    ):
         raise FieldError("tokens", f"Give {seq_len} tokens of {token_dim} number(s) each.")
-    flat = [v for token in tokens for v in token]  # type: ignore[union-attr]
-    room = 0.0 if positional else OUTSIDE
-    if not all(_is_real(v) and -room <= v <= 1 + room for v in flat):
-        raise FieldError("tokens", f"Every number of a token lies between {-room:g} and {1 + room:g}.")
+    if not all(_is_real(v) for token in tokens for v in token):
+        raise FieldError("tokens", "A token is made of finite numbers.")
     return np.array(tokens, dtype=np.float64).T.copy()
 
 

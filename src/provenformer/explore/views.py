@@ -10,7 +10,7 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.certificates.certificate import TERM_MEANINGS
-from provenformer.compiler.compile import plan_for
+from provenformer.compiler.tables import plan_for
 from provenformer.constructions import registry
 from provenformer.constructions.plan import Plan
 from provenformer.explore import following

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.certificates.certify import per_entry, rounding_error, with_terms
-from provenformer.compiler.compile import softmax_relu_network
+from provenformer.compiler.tables import softmax_relu_network
 from provenformer.constructions import registry
 from provenformer.constructions.plan import Plan
 from provenformer.constructions.registry import plan

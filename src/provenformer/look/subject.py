@@ -11,8 +11,8 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.certificates.certificate import Certificate
-from provenformer.compiler.compile import Compiled
 from provenformer.compiler.memorize import Memorized
+from provenformer.compiler.tables import Compiled
 from provenformer.constructions import registry
 from provenformer.constructions.base import Construction, Naming
 from provenformer.constructions.plan import Plan
@@ -47,22 +47,19 @@ class Subject:
             raise ProvenformerError(f"{path} is not a valid network folder ({error!r}); save it again.") from error
 
     @classmethod
-    def of_saved(cls, saved: Saved) -> Subject:
-        """From what `load` returns."""
+    def of_saved(cls, saved: Saved, target: Target | None = None) -> Subject:
+        """From what `load` returns; `target` is the function, where the folder does not name a built-in one."""
         manifest, spec = saved.manifest, saved.manifest["target"]
         if spec["source"] == "data":
             return cls._of_data(saved.network, saved.certificate, saved.data["inputs"], saved.data["outputs"])
         if saved.grid is None:
-            raise ProvenformerError(
-                "a report is about a network on a grid, and a circuit has none; use verify and run, or states(x) of its network."
-            )
-        target, missing = saved.target, saved.why_no_target
+            raise ProvenformerError("a circuit has no grid; look at it with look.circuit.CircuitSubject.")
+        known = target or saved.target
+        missing = None if known is not None else saved.why_no_target
         grid = Grid(manifest["token_dim"], manifest["seq_len"], manifest["cells_per_axis"])
         construction = registry.get(manifest["construction"]).name
         low, high = (np.array(end, dtype=np.float64) for end in spec["support"])
-        return cls(
-            saved.network, saved.certificate, construction, grid, (low, high), target, str(spec["name"]), missing
-        )
+        return cls(saved.network, saved.certificate, construction, grid, (low, high), known, str(spec["name"]), missing)
 
     @classmethod
     def of(cls, made: Compiled | Memorized) -> Subject:
@@ -135,16 +132,12 @@ class Subject:
         if self.data is not None:
             return np.asarray(self.data[0][0])
         d, n = self.token_dim, self.seq_len
-        candidates = [self._spread(start, d, n) for start in np.arange(20) / 20 + 0.2]
+        candidates = [spread(start, d, n) for start in np.arange(20) / 20 + 0.2]
         if self.grid is None:
             return self.in_box(candidates[0])
         cells = self.grid.cells_per_axis
         columns = [len(np.unique(np.floor(c * cells), axis=1).T) for c in candidates]
         return self.in_box(candidates[int(np.argmax(columns))])
-
-    def _spread(self, start: float, d: int, n: int) -> FloatArray:
-        along = np.arange(n)[None, :] + n * np.arange(d)[:, None]
-        return np.asarray(np.round((start + along * GOLDEN) % 1.0 * 0.98 + 0.01, 3))
 
     def affordable(self, work: int = 1 << 33) -> int:
         """How many sequences can be run in about a second: `work` counts layers x tokens, which the engine mostly skips."""
@@ -152,3 +145,9 @@ class Subject:
         if self.how.has_channels:
             units = 32 * sum(self.network.hidden_units.values())  # of which none can be skipped
         return max(16, work // (units * self.seq_len * self.token_dim**2))
+
+
+def spread(start: float, d: int, n: int) -> FloatArray:
+    """Points (d, n) of the unit cube, evenly spread."""
+    along = np.arange(n)[None, :] + n * np.arange(d)[:, None]
+    return np.asarray(np.round((start + along * GOLDEN) % 1.0 * 0.98 + 0.01, 3))

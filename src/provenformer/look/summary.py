@@ -8,8 +8,7 @@ from rich.table import Table
 
 from provenformer.certificates.certificate import Certificate
 from provenformer.certificates.claim import Claim
-from provenformer.constructions.plan import Plan
-from provenformer.networks.base import FloatNetwork
+from provenformer.constructions.plan import CircuitPlan, Plan
 from provenformer.networks.modified import Step
 
 
@@ -25,8 +24,10 @@ def count(value: int) -> str:
     )
 
 
-def plan_table(plan: Plan) -> Table:
+def plan_table(plan: Plan | CircuitPlan) -> Table:
     """Layers per stage and the totals."""
+    if isinstance(plan, CircuitPlan):
+        return circuit_table(plan)
     g = plan.grid
     theorem = "Theorem 3" if plan.positional else "Theorem 2"
     title = f"{plan.construction} construction, {theorem}: d={g.token_dim}, n={g.seq_len}, N={g.cells_per_axis}"
@@ -43,18 +44,15 @@ def plan_table(plan: Plan) -> Table:
     return table
 
 
-def network_table(network: FloatNetwork) -> Table:
-    """The sizes of a network that is there already."""
-    heads, _, hidden_dim = network.shape
-    table = Table(
-        "quantity", "value", title=f"d={network.token_dim}, n={network.seq_len}", title_justify="left", box=None
-    )
-    table.add_row("blocks", count(network.blocks))
-    table.add_row("heads of a block", f"at most {heads}")
-    table.add_row(
-        "hidden units", f"{count(sum(network.hidden_units.values()))}, at most {count(hidden_dim)} in a block"
-    )
-    table.add_row("parameters", count(network.parameters))
+def circuit_table(plan: CircuitPlan) -> Table:
+    """The sizes of a circuit."""
+    table = Table("quantity", "value", title=f"d={plan.token_dim}, n={plan.seq_len}", title_justify="left", box=None)
+    table.add_row("blocks", count(plan.blocks))
+    table.add_row("heads", count(plan.heads))
+    table.add_row("hidden units", f"{count(plan.units)}, at most {count(max(plan.hidden_units, default=0))} in a block")
+    table.add_row("channels", count(plan.channels))
+    table.add_row("parameters", count(plan.parameters))
+    table.add_row("bytes, float64", count(plan.bytes))
     return table
 
 

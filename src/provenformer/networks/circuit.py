@@ -6,7 +6,7 @@ its heads, then a ReLU feed-forward layer; there is no layer norm. The output is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -17,13 +17,11 @@ from numpy.typing import DTypeLike, NDArray
 from provenformer.base.arrays import FloatArray, require_sequences
 from provenformer.base.errors import ProvenformerError
 from provenformer.networks.base import FloatNetwork, State
+from provenformer.networks.program import Program
 from provenformer.networks.stages import INPUT
 
-Array = NDArray[Any]  # float64, or float32 when a network is run in that
 HEAD_SHAPES = {"W_Q": "mD", "b_Q": "m", "W_K": "mD", "W_V": "vD", "W_O": "Dv"}
 BLOCK_SHAPES = {"W_1": "rD", "b_1": "r", "W_2": "Dr", "b_2": "D"}
-MEMORY = 2**24  # numbers in the largest array of one pass: what is run at once is chosen by it
-SPARSE_BELOW = 0.3  # share of weights that are not 0 below which a sparse product is the faster one
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +63,8 @@ class CircuitBlock:
 class Claim:
     """The witness: channel `channel` holds, after `layers` layers (two per block), rows @ (value of atom `atom`).
 
-    `rows` is None for the value itself; else (1, n), the same combination of all tokens at every token, or (n, n).
+    `rows` is None for the value itself; else (1, n), the same combination of all tokens at every token, or (n, n), or (n,), a
+    factor for every token.
     """
 
     channel: int
@@ -86,6 +85,7 @@ class CircuitNetwork(FloatNetwork):
     b_out: FloatArray  # (d,)
     channel_names: tuple[str, ...]
     witness: tuple[Claim, ...] = ()
+    kernel_steps: tuple[float, ...] = ()  # how the graph of the witness writes sums of kernels over pairs of tokens
 
     @property
     def model_dim(self) -> int:
@@ -157,16 +157,7 @@ class CircuitNetwork(FloatNetwork):
     def run(self, x: FloatArray, dtype: DTypeLike = np.float64) -> FloatArray:
         """g(x), every operation in `dtype` (float64 or float32), weights rounded to it; the result as float64."""
         x = require_sequences(x, self.token_dim, self.seq_len)
-        batch = x.reshape(-1, *x.shape[-2:])
-        program, count = self._program(dtype), self.sequences_at_once
-        parts = [program.output(program.start(batch[i : i + count])) for i in range(0, len(batch), count)]
-        return np.asarray(np.concatenate(parts) if parts else batch, dtype=np.float64).reshape(x.shape)
-
-    @property
-    def sequences_at_once(self) -> int:
-        """What keeps every array of a pass below MEMORY numbers."""
-        attends = self.seq_len if any(b.heads for b in self.circuit_blocks) else 1
-        return max(1, MEMORY // (max(self.hidden_dim, self.model_dim, attends) * self.seq_len))
+        return self._program(dtype).run(x.reshape(-1, *x.shape[-2:])).reshape(x.shape)
 
     def states(self, x: FloatArray, every_attention_layer: bool = False) -> Iterator[State]:
         """After every block (optionally also after its heads), all channels (see FloatNetwork)."""
@@ -176,7 +167,7 @@ class CircuitNetwork(FloatNetwork):
         layers = 0
         for i, (block, steps) in enumerate(zip(self.circuit_blocks, program.blocks, strict=True)):
             for half, step in enumerate(steps):
-                state = step(state)
+                step(state)
                 layers += bool(block.heads) if half == 0 else block.layers - bool(block.heads)
                 if half == 1 or (every_attention_layer and block.heads):
                     yield State(_stage(i), layers, state.swapaxes(0, 1).copy())
@@ -184,7 +175,7 @@ class CircuitNetwork(FloatNetwork):
     def continued(self, stage: str, values: FloatArray) -> FloatArray:
         """The output of the blocks from that of a stage on."""
         first = [_stage(i) for i in range(self.blocks)].index(stage)
-        return np.asarray(self._program(np.float64).output(values.swapaxes(0, 1), first))
+        return np.asarray(self._program(np.float64).output(values.swapaxes(0, 1).copy(), first))
 
     def ids(self, values: FloatArray, direction: FloatArray) -> FloatArray:  # noqa: ARG002
         raise ProvenformerError("a circuit has no ids: its channels hold the values of a formula; see channel_names.")
@@ -204,8 +195,9 @@ class CircuitNetwork(FloatNetwork):
             {"hidden_dim": len(b.b_1), "heads": [[len(h.b_Q), len(h.W_V)] for h in b.heads]}
             for b in self.circuit_blocks
         ]
-        claims = [[c.channel, c.layers, c.atom, 0 if c.rows is None else len(c.rows)] for c in self.witness]
-        return {"channels": list(self.channel_names), "circuit_blocks": entries, "witness": claims}
+        claims = [[c.channel, c.layers, c.atom, *_rows_shape(c.rows)] for c in self.witness]
+        found = {"channels": list(self.channel_names), "circuit_blocks": entries, "witness": claims}
+        return found | ({"kernel_steps": list(self.kernel_steps)} if self.kernel_steps else {})
 
     @classmethod
     def positions_shape(cls, layout: dict[str, Any]) -> tuple[int, int]:
@@ -237,8 +229,15 @@ class CircuitNetwork(FloatNetwork):
             blocks.append(CircuitBlock(tuple(heads), **arrays))
         out = take("", {"W_out": "dD", "b_out": "d"}, {"d": d, "D": size})
         claims = []
-        for i, (channel, layers, atom, rows) in enumerate(layout["witness"]):
-            matrix = take("witness.", {str(i): "kn"}, {"k": rows, "n": n})[str(i)] if rows else None
+        for i, (channel, layers, atom, *rows) in enumerate(layout["witness"]):
+            if len(rows) == 1:
+                matrix = take("witness.", {str(i): "kn"}, {"k": rows[0], "n": n})[str(i)] if rows[0] else None
+            elif rows == [1, 1]:
+                matrix = take("witness.", {str(i): "n"}, {"n": n})[str(i)]
+            else:
+                raise ProvenformerError(
+                    f"claim {i} of the witness has {len(rows) + 3} entries; save the network again."
+                )
             claims.append(Claim(channel, layers, atom, matrix))
         if rest:
             raise ProvenformerError(
@@ -247,17 +246,18 @@ class CircuitNetwork(FloatNetwork):
         if positions is None or size < d:
             raise ProvenformerError("a circuit needs positions, and a channel for every input row; save it again.")
         names = tuple(map(str, layout["channels"]))
-        return cls(d, n, tuple(blocks), positions, out["W_out"], out["b_out"], names, tuple(claims))
+        steps = tuple(map(float, layout.get("kernel_steps", ())))
+        return cls(d, n, tuple(blocks), positions, out["W_out"], out["b_out"], names, tuple(claims), steps)
 
-    def _program(self, dtype: DTypeLike) -> _Program:
+    def _program(self, dtype: DTypeLike) -> Program:
         """The network ready to run in one precision, made once."""
         key = np.dtype(dtype).name
         if key not in self._programs:
-            self._programs[key] = _Program.of(self, np.dtype(dtype))
+            self._programs[key] = Program.of(self, np.dtype(dtype))
         return self._programs[key]
 
     @cached_property
-    def _programs(self) -> dict[str, _Program]:
+    def _programs(self) -> dict[str, Program]:
         return {}
 
     def __repr__(self) -> str:
@@ -265,121 +265,10 @@ class CircuitNetwork(FloatNetwork):
         return f"CircuitNetwork({sizes}, {sum(self.hidden_units.values()):,} units, d_model={self.model_dim})"
 
 
+def _rows_shape(rows: FloatArray | None) -> list[int]:
+    """How the layout tells the shape of a claim's tensor: no rows, so many rows, or a factor for every token."""
+    return [0] if rows is None else [len(rows)] if rows.ndim > 1 else [1, 1]
+
+
 def _stage(block: int) -> str:
     return f"block {block + 1}"
-
-
-Step = Callable[[Array], Array]
-
-
-@dataclass(frozen=True, eq=False)
-class _Program:
-    """States are (D, batch, n), so that a weight matrix meets all tokens of all sequences at once."""
-
-    positions: Array
-    token_dim: int
-    blocks: list[tuple[Step, Step]]
-    readout: Step
-
-    @classmethod
-    def of(cls, network: CircuitNetwork, dtype: np.dtype[Any]) -> Self:
-        positions, constant = network.positions.astype(dtype), network.constant_channels
-        blocks = [
-            (_attention(block, positions, constant, dtype), _feed_forward(block, dtype))
-            for block in network.circuit_blocks
-        ]
-        W_out, b_out = _matrix(network.W_out, dtype), network.b_out.astype(dtype)
-        return cls(positions, network.token_dim, blocks, lambda s: _apply(W_out, s) + b_out[:, None, None])
-
-    def start(self, x: FloatArray) -> Array:
-        """(D, batch, n) from (batch, d, n)."""
-        state = np.repeat(self.positions[:, None, :], len(x), axis=1)
-        state[: self.token_dim] += x.swapaxes(0, 1).astype(state.dtype)
-        return state
-
-    def output(self, state: Array, first: int = 0) -> Array:
-        """(batch, d, n) from a state before block `first`."""
-        for steps in self.blocks[first:]:
-            for step in steps:
-                state = step(state)
-        return self.readout(state).swapaxes(0, 1)
-
-
-def _matrix(weights: FloatArray, dtype: np.dtype[Any]) -> Any:
-    """Dense, or sparse when most weights are 0."""
-    cast = weights.astype(dtype)
-    sparse = weights.size > 64 and np.count_nonzero(weights) < SPARSE_BELOW * weights.size
-    if not sparse:
-        return cast
-    from scipy.sparse import csr_array  # noqa: PLC0415  (takes longer to load than everything else)
-
-    return csr_array(cast)
-
-
-def _apply(matrix: Any, state: Array) -> Array:
-    """matrix @ channels of (D, batch, n)."""
-    return np.asarray(matrix @ state.reshape(len(state), -1)).reshape(-1, *state.shape[1:])
-
-
-def _feed_forward(block: CircuitBlock, dtype: np.dtype[Any]) -> Step:
-    W_1, W_2 = _matrix(block.W_1, dtype), _matrix(block.W_2, dtype)
-    b_1, b_2 = block.b_1.astype(dtype)[:, None, None], block.b_2.astype(dtype)[:, None, None]
-
-    def step(state: Array) -> Array:
-        if not len(b_1):
-            return np.asarray(state + b_2)
-        hidden = _apply(W_1, state)
-        hidden += b_1
-        np.maximum(hidden, 0, out=hidden)
-        return np.asarray(state + _apply(W_2, hidden) + b_2)
-
-    return step
-
-
-def _attention(block: CircuitBlock, positions: Array, constant: NDArray[np.bool_], dtype: np.dtype[Any]) -> Step:
-    heads = [_head(head, positions, constant, dtype) for head in block.heads]
-
-    def step(state: Array) -> Array:
-        for added in [head(state) for head in heads]:
-            state = state + added
-        return state
-
-    return step
-
-
-def _head(head: Head, positions: Array, constant: NDArray[np.bool_], dtype: np.dtype[Any]) -> Step:
-    """What one head adds. Scores that depend on positions alone are the same for every sequence: their softmax is kept."""
-    W_Q, W_K, W_V, W_O = (_matrix(w, dtype) for w in (head.W_Q, head.W_K, head.W_V, head.W_O))
-    b_Q = head.b_Q.astype(dtype)[:, None, None]
-
-    def softmax(queries: Array, keys: Array) -> Array:
-        scores = np.matmul(keys.transpose(1, 2, 0), queries.transpose(1, 0, 2))  # (batch, key, query)
-        scores -= scores.max(axis=1, keepdims=True)
-        np.exp(scores, out=scores)
-        scores /= scores.sum(axis=1, keepdims=True)
-        return np.asarray(scores)
-
-    def given(state: Array) -> Array:
-        return softmax(_apply(W_Q, state) + b_Q, _apply(W_K, state))
-
-    if not head.W_Q[:, ~constant].any() and not head.W_K[:, ~constant].any():
-        kept = given(positions[:, None, :])  # (1, key, query)
-        if (kept == kept[:, :, :1]).all():
-            kept = kept[:, :, :1]  # every query gets the same
-        return lambda state: _apply(W_O, _mixed(_apply(W_V, state), kept[0]))
-    if not head.W_Q.any():
-        one = b_Q  # one query for all tokens
-        return lambda state: _apply(
-            W_O, _each(_apply(W_V, state), softmax(one.repeat(state.shape[1], 1), _apply(W_K, state)))
-        )
-    return lambda state: _apply(W_O, _each(_apply(W_V, state), given(state)))
-
-
-def _mixed(values: Array, weights: Array) -> Array:
-    """(v, batch, key) @ (key, query), one column meaning all."""
-    return np.broadcast_to(values @ weights, values.shape)
-
-
-def _each(values: Array, weights: Array) -> Array:
-    """The same with weights (batch, key, query) of each sequence."""
-    return np.broadcast_to(np.matmul(values.transpose(1, 0, 2), weights).transpose(1, 0, 2), values.shape)

@@ -2,8 +2,8 @@
 
     report("net", "report.html", figures="figures", formats=("svg", "pdf"))
 
-What is looked at and the arrays to draw come from look/; figures and figures_ids draw them; pictures adds words; page makes
-the page. Needs the extra `provenformer[report]`.
+What is looked at and the arrays to draw come from look/; figures, figures_ids and figures_circuit draw them; pictures and
+pictures_circuit add words; page and circuit_page make the page. Needs the extra `provenformer[report]`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
+from provenformer.anatomy.circuit import Circuit
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.extras import extra
-from provenformer.look.subject import Subject
+from provenformer.functions.targets import Target
+from provenformer.look.circuit import CircuitSubject
+from provenformer.look.loading import load_subject
+from provenformer.report.circuit_findings import find_circuit
 from provenformer.report.files import write_together
 from provenformer.report.findings import find
 
@@ -38,21 +42,30 @@ def report(
     figures: str | Path | None = None,
     formats: Sequence[Format] = ("svg",),
     sequence: FloatArray | None = None,
+    target: Target | None = None,
 ) -> list[Path]:
     """Write a page about a saved network to `output`, and its figures to the folder `figures`; returns what was written.
 
-    `sequence` (d, n) is the one to follow through the network. Everything is drawn before anything is written.
+    `sequence` (d, n) is the one to follow through the network; `target` the function, where it is not a built-in one.
+    Everything is drawn before anything is written. The drawing of a circuit is SVG whatever the formats are.
     """
     with extra("report", "a report"):
-        from provenformer.report.page import page  # noqa: PLC0415
-        from provenformer.report.pictures import pictures  # noqa: PLC0415
+        from provenformer.report import circuit_page, page, pictures, pictures_circuit  # noqa: PLC0415
         from provenformer.report.render import figure_file  # noqa: PLC0415
-    found = find(Subject.load(folder), sequence)
-    drawn = pictures(found)
-    files = {Path(output): page(found, drawn, str(folder)).encode()}
+    subject = load_subject(folder, target)
+    if isinstance(subject, CircuitSubject):
+        circuit = find_circuit(subject, sequence)
+        drawn = pictures_circuit.pictures(circuit)
+        text = circuit_page.page(circuit, drawn, str(folder))
+    else:
+        found = find(subject, sequence)
+        drawn = pictures.pictures(found)
+        text = page.page(found, drawn, str(folder))
+    files = {Path(output): text.encode()}
     if figures is not None:
         for name, picture in drawn.items():
             figure = picture.draw()
-            files |= {Path(figures) / f"{name}.{kind}": figure_file(figure, name, kind) for kind in formats}
+            kinds: Sequence[Format] = ("svg",) if isinstance(figure, Circuit) else formats
+            files |= {Path(figures) / f"{name}.{kind}": figure_file(figure, name, kind) for kind in kinds}
     write_together(files)
     return list(files)

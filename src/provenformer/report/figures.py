@@ -25,7 +25,15 @@ from provenformer.report.style import (
     styled,
 )
 
-TERM_COLORS = {"piecewise": BLUE, "lost cubes": ORANGE, "ramps": GREEN, "softmax": PURPLE, "rounding": RED}
+TERM_COLORS = {
+    "piecewise": BLUE,
+    "lost cubes": ORANGE,
+    "ramps": GREEN,
+    "softmax": PURPLE,
+    "rounding": RED,
+    "tables": BLUE,
+    "attention": PURPLE,
+}
 MOST_EDGES = 40  # cells per axis; lines closer than that would hide the picture
 
 

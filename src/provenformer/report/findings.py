@@ -43,7 +43,7 @@ class Findings:
 
 def find(subject: Subject, sequence: FloatArray | None = None) -> Findings:
     """Look at a network; `sequence` (d, n) is the one to follow through it."""
-    followed = subject.example() if sequence is None else _one_sequence(subject, sequence)
+    followed = subject.example() if sequence is None else one_sequence(sequence, subject.token_dim, subject.seq_len)
     on_grid = subject.grid is not None
     ids = id_table(subject)
     output = subject.network(followed[None])[0]
@@ -67,8 +67,9 @@ def find(subject: Subject, sequence: FloatArray | None = None) -> Findings:
     )
 
 
-def _one_sequence(subject: Subject, given: FloatArray) -> FloatArray:
-    shape = (subject.token_dim, subject.seq_len)
+def one_sequence(given: FloatArray, token_dim: int, seq_len: int) -> FloatArray:
+    """The only sequence (d, n) of an array, or one line that says what else it is."""
+    shape = (token_dim, seq_len)
     several = require_sequences(given, *shape).reshape(-1, *shape)
     if len(several) != 1:
         raise ProvenformerError(f"a report follows one sequence and got {len(several)}; give one of shape {shape}.")

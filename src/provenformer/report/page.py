@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from provenformer.base.version import __version__
@@ -35,12 +35,10 @@ KIND_WORDS = {
 
 def page(found: Findings, drawn: dict[str, Picture], folder: str) -> str:
     """The page for what was found; `folder` is named in the commands it gives."""
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    source = files("provenformer.report")
-    template = environment.from_string((source / "page.html").read_text())
     subject = found.subject
-    return template.render(
-        css=Markup((source / "page.css").read_text()),
+    return render(
+        "page.html",
+        folder,
         title=f"{subject.target_name} as a Transformer",
         lead=_lead(found),
         asked=_asked(subject),
@@ -59,11 +57,22 @@ def page(found: Findings, drawn: dict[str, Picture], folder: str) -> str:
         tokens=range(1, subject.seq_len + 1),
         moments=_moments(found),
         sequence=sequence_name(found.sequence),
-        figures={name: _figure(picture) for name, picture in drawn.items()},
-        number=number,
-        folder=folder,
-        version=__version__,
+        figures={name: figure(picture) for name, picture in drawn.items()},
     )
+
+
+def render(template: str, folder: str, **values: Any) -> str:
+    """A page from its template; `folder` is named in the commands it gives."""
+    loader = FunctionLoader(_source)
+    environment = Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, loader=loader
+    )
+    found = environment.get_template(template)
+    return found.render(css=Markup(_source("page.css")), number=number, folder=folder, version=__version__, **values)
+
+
+def _source(name: str) -> str:
+    return (files("provenformer.report") / name).read_text()
 
 
 def number(value: float | int | None) -> Markup:
@@ -83,7 +92,8 @@ def column(values: Any) -> Markup:
     return parts if len(values) == 1 else Markup("({})").format(parts)
 
 
-def _figure(picture: Picture) -> Markup:
+def figure(picture: Picture) -> Markup:
+    """A figure with its title and caption."""
     label = f"figure-{picture.name}"
     svg = Markup(inline_svg(picture.draw(), picture.name, picture.alt))
     return Markup(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
+from provenformer.anatomy.circuit import Circuit
 from provenformer.constructions.relax import TINY_WIDTH
 from provenformer.look.context_ids import OUTSIDE, REPEATED
 from provenformer.look.slices import Surface
@@ -28,7 +29,7 @@ class Picture:
     title: str
     alt: str
     caption: str
-    draw: Callable[[], Figure]
+    draw: Callable[[], Figure | Circuit]
 
 
 def pictures(found: Findings) -> dict[str, Picture]:

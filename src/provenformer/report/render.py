@@ -9,14 +9,17 @@ from io import BytesIO
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from provenformer.anatomy.circuit import Circuit
 from provenformer.report import Format
 from provenformer.report.style import INK
 
 DOTS_PER_INCH = 200
 
 
-def figure_file(figure: Figure, name: str, file_format: Format) -> bytes:
-    """A figure on white, the same bytes every time."""
+def figure_file(figure: Figure | Circuit, name: str, file_format: Format) -> bytes:
+    """A figure on white, the same bytes every time. The drawing of a circuit is SVG and follows light and dark."""
+    if isinstance(figure, Circuit):
+        return figure.to_svg().encode()
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": None}[file_format]
     out = BytesIO()
     with mpl.rc_context({"svg.hashsalt": name, "pdf.fonttype": 42}):
@@ -24,8 +27,10 @@ def figure_file(figure: Figure, name: str, file_format: Format) -> bytes:
     return out.getvalue()
 
 
-def inline_svg(figure: Figure, name: str, label: str) -> str:
+def inline_svg(figure: Figure | Circuit, name: str, label: str) -> str:
     """A figure as an <svg> element: transparent, real text, ink in `currentColor`, no ids that another figure has."""
+    if isinstance(figure, Circuit):
+        return figure.to_svg(standalone=False)
     out = BytesIO()
     nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
     with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
@@ -35,7 +40,8 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
     text = re.sub(r'<g id="[^"]*"', "<g", text)
     sizes = re.search(r'<svg [^>]*?width="([\d.]+)pt"', text)
     inches = float(sizes.group(1)) / 72 if sizes else 7.0
-    opening = f'<svg role="img" aria-label="{escape(label)}" style="width:{inches * 96:.0f}px"'
+    width = f"{inches * 96:.0f}px"
+    opening = f'<svg role="img" aria-label="{escape(label)}" style="width:{width};min-width:min(34rem,{width})"'
     return re.sub(r'<svg ([^>]*?)height="[^"]*"([^>]*?)width="[^"]*"|<svg ', _resized(opening), text, count=1)
 
 

@@ -41,8 +41,12 @@ def add(graph: Graph, x: Lin, y: Lin, factor: float = 1.0) -> Lin:
         mix = _plus(before.mix, None if term.mix is None else factor * term.mix)
         terms[i] = _tidy(graph, graph.atoms[i], before.own + factor * term.own, mix, rows)
     result = _lin(rows, terms, x.constant + factor * y.constant, 0.0)
-    exact = abs(factor) == 1 and not (x.terms.keys() & y.terms.keys()) and not (x.constant.any() and y.constant.any())
-    rounding = 0.0 if exact else _up(gamma(2), _up(abs(factor), size(graph, y)) + size(graph, result))
+    shared = x.terms.keys() & y.terms.keys()
+    exact = abs(factor) == 1 and not shared and not (x.constant.any() and y.constant.any())
+    plain = abs(factor) == 1 and all(t.mix is None for lin in (x, y) for i, t in lin.terms.items() if i in shared)
+    # a sum of two numbers is off by a share of itself: what cancels leaves nothing
+    moved = size(graph, result) + (0.0 if plain else _up(abs(factor), size(graph, y)))
+    rounding = 0.0 if exact else _up(gamma(2), moved)
     return _with_slack(result, x.slack + _up(abs(factor), y.slack) + rounding)
 
 

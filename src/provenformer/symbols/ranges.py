@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
-from provenformer.symbols.formula import SQUARE
+from provenformer.symbols.formula import SQUARE, Formula
 from provenformer.symbols.graph import Apply, Graph, Lin, Term
 from provenformer.symbols.linear import gamma, positive_and_negative, size
 
@@ -23,6 +23,15 @@ def enclosure(graph: Graph, x: Lin) -> tuple[FloatArray, FloatArray]:
     widen = gamma(roundings) * size(graph, x) + x.slack
     low = low - widen
     return np.maximum(low, 0.0) if signs and not x.slack else low, high + widen
+
+
+def argument_range(graph: Graph, formula: Formula, x: Lin) -> tuple[float, float]:
+    """The range of what a formula is applied to. Under a root it starts at 0 if all that adds up to it is >= 0, as in a variance:
+    a hair below, which rounding of coefficients leaves in `slack`, is nowhere that the function is defined."""
+    low, high = hull(graph, x)
+    if low < 0 and x.slack and formula.has("sqrt"):
+        low = max(low, hull(graph, Lin(x.rows, x.terms, x.constant))[0])
+    return low, high
 
 
 def hull(graph: Graph, x: Lin) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from provenformer.symbols.arrays import Symbol, inputs, per_sequence, stacked
 from provenformer.symbols.evaluate import evaluate
 from provenformer.symbols.graph import Graph, Input, Key, Lin
 from provenformer.symbols.linear import UNIT, constant, size
-from provenformer.symbols.pairs import expanded
+from provenformer.symbols.pairs import Waiting, expanded
 
 SAMPLES = 24  # of each kind, fewer for long sequences: pairs of tokens take their square
 DISCONTINUOUS = (
@@ -51,20 +52,29 @@ class Traced:
         return "\n".join([*atoms, *(f"output {row}: {_lin(lin)}" for row, lin in enumerate(self.outputs))])
 
 
-def trace(target: Target) -> Traced:
-    """Run the function on symbols. An Untraceable names the operation that has no rule, and the remedy."""
-    traced, again = (_traced(target, batch) for batch in BATCHES)
-    if traced.key != again.key:
-        raise Untraceable(
-            f"target '{target.name}' computes something else on batches of another size; sizes are x.shape[-2] and x.shape[-1]."
-        )
+def trace(target: Target, steps: Sequence[float] = ()) -> Traced:
+    """The graph of a function, compared with it. An Untraceable names the operation that has no rule, and the remedy.
+
+    steps: how sums of kernels over pairs of tokens are written (Graph.kernel_step); each choice gives the same function.
+    """
+    traced = follow(target, steps)
     require_agreement(target, traced)
     return traced
 
 
-def _traced(target: Target, batch: int) -> Traced:
+def follow(target: Target, steps: Sequence[float] = ()) -> Traced:
+    """Run the function on symbols; what it computes is not yet compared with the function."""
+    traced, again = (_traced(target, batch, steps) for batch in BATCHES)
+    if traced.key != again.key:
+        raise Untraceable(
+            f"target '{target.name}' computes something else on batches of another size; sizes are x.shape[-2] and x.shape[-1]."
+        )
+    return traced
+
+
+def _traced(target: Target, batch: int, steps: Sequence[float]) -> Traced:
     d, n = target.token_dim, target.seq_len
-    graph = Graph(d, n)
+    graph = Graph(d, n, steps=tuple(steps))
     for row, (low, high) in enumerate(zip(*target.support, strict=True)):
         graph.atom(Input(row), False, float(low), float(high))
     try:
@@ -133,12 +143,7 @@ def _outputs(target: Target, graph: Graph, result: object, shape: tuple[int, int
         cells = np.empty(d, dtype=object)
         for row in range(d):
             cells[row] = stacked(graph, list(result.cells[0, row]))
-    for cell in cells:
-        if not isinstance(cell, Lin):
-            raise Untraceable(
-                f"target '{target.name}' returns a maximum or a sum over pairs of tokens that completes no softmax."
-            )
-    return [expanded(cell, n) for cell in cells]
+    return [expanded(cell.value(graph) if isinstance(cell, Waiting) else cell, n) for cell in cells]
 
 
 def _lin(x: Lin) -> str:

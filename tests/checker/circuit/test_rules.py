@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 from hand_circuits import CASES, Case, probes
 
+from provenformer.checker.circuit.errors import Error
 from provenformer.checker.circuit.jets import jet_of
-from provenformer.checker.circuit.linear import Combination, Part, Ranges, combine, mixed, span
+from provenformer.checker.circuit.linear import Combination, Part, Ranges, combine, mixed, sign_of, span
+from provenformer.checker.circuit.pairs import _product_pairs
 from provenformer.checker.circuit.pieces import Units, compare, read_pieces
 from provenformer.checker.circuit.softmax import largest_gap, movement, movement_of
+from provenformer.checker.circuit.state import Channel, State
+from provenformer.checker.circuit.units import relative_to_whole
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.symbols.formula import VARIABLE, Formula, apply, constant
 
@@ -223,3 +227,68 @@ def test_terms_that_weigh_nothing_add_no_rounding_in_any_order() -> None:
         assert (
             abs(float(total) - float(terms.astype(np.float64).sum())) <= 2.0**-24 * abs(float(terms[0])) + tail * 1.001
         )
+
+
+def relative_state(low: tuple[float, float], high: tuple[float, float], constant: float = 0.0) -> State:
+    """Two channels that hold an atom each, off by a thousandth of it, or of it and a known number."""
+    ranges = Ranges({0: low[0], 1: low[1]}, {0: high[0], 1: high[1]}, {0: False, 1: False})
+    error = Error(np.array([[1e-3 * 4] * 3, [0.0] * 3]), np.array([[0.0] * 3, [1e-3] * 3]))
+    channels = (
+        Channel(Combination({0: Part(1.0, None)}, np.array([constant])), error),
+        Channel(Combination({1: Part(1.0, None)}, np.zeros(1)), error),
+    )
+    return State(channels, ranges, 4)
+
+
+@pytest.mark.parametrize("row", [(1.0, 1.0), (1.0, -1.0), (-2.0, -0.5), (-1.0, 0.25), (1.0, 0.0)])
+@pytest.mark.parametrize("low", [(0.0, 0.0), (-1.0, 0.0), (-3.0, -3.0)])
+def test_errors_of_a_sum_are_relative_only_where_nothing_cancels(
+    row: tuple[float, float], low: tuple[float, float]
+) -> None:
+    """Values that cancel, each off by its share: the difference is not off by a share of the difference."""
+    high = (3.0, 0.0 if low[1] < -2 else 3.0)
+    error = relative_state(low, high).read(np.array(row)).error
+    for a in np.linspace(low[0], high[0], 13):
+        for b in np.linspace(low[1], high[1], 13):
+            value = row[0] * a + row[1] * b
+            off = abs(row[0]) * 1e-3 * abs(a) + abs(row[1]) * 1e-3 * abs(b)
+            assert (off <= error.at(np.array([abs(value)]))[:, 0] + 1e-15).all(), (a, b)
+    one_sign = row == (1.0, 1.0) and low == (0.0, 0.0)
+    assert not one_sign or error.at(np.array([1e-9]))[0, 0] < 1e-11
+
+
+@pytest.mark.parametrize("constant", [0.5, -0.5])
+def test_a_known_number_of_the_other_sign_cancels(constant: float) -> None:
+    """a - 0.5 is 0 where a is 0.5, and there a may be off by a thousandth of that."""
+    state = relative_state((0.0, 0.0), (1.0, 1.0))
+    argument = Combination({0: Part(1.0, None)}, np.array([constant]))
+    error = relative_to_whole(state.read(np.array([1.0, 0.0])).error, argument, state)
+    for a in np.linspace(0.0, 1.0, 11):
+        assert 1e-3 * a <= error.at(np.array([abs(a + constant)]))[0, 0] + 1e-15
+
+
+def test_pairs_of_a_product_cover_all_values() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        sizes = rng.uniform(0.1, 3, 2)
+        drawn = zip(10.0 ** rng.uniform(-4, -1, 2), 10.0 ** rng.uniform(-4, -1, 2), sizes, strict=True)
+        errors = [
+            Error(np.stack([np.full(3, a + r * s), np.full(3, a)]), np.stack([np.zeros(3), np.full(3, r)]))
+            for a, r, s in drawn
+        ]
+        found = Error.of(_product_pairs(errors[0], errors[1], sizes[0], sizes[1]), sizes[0] * sizes[1])
+        x, y = rng.uniform(-1, 1, 2) * sizes
+        e, g = (float(error.at(np.array([abs(v)]))[0, 0]) for error, v in zip(errors, (x, y), strict=True))
+        off = max(abs((x + s * e) * (y + t * g) - x * y) for s in (-1, 1) for t in (-1, 1))
+        assert off <= found.at(np.array([abs(x * y)]))[0, 0] * (1 + 1e-12)
+
+
+def test_signs_of_combinations() -> None:
+    ranges = Ranges({0: 0.0, 1: -2.0}, {0: 1.0, 1: 0.0}, {0: False, 1: False})
+    mix = np.array([[0.5, 0.5]])
+    assert sign_of(Combination({0: Part(1.0, mix)}, np.zeros(1)), ranges) == 1
+    assert sign_of(Combination({0: Part(1.0, -mix)}, np.zeros(1)), ranges) == 0
+    assert sign_of(Combination({0: Part(1.0, None), 1: Part(-1.0, None)}, np.array([0.0, 2.0])), ranges) == 1
+    assert sign_of(Combination({0: Part(1.0, None), 1: Part(1.0, None)}, np.zeros(1)), ranges) == 0
+    assert sign_of(Combination({1: Part(0.0, mix)}, np.array([-1.0])), ranges) == -1
+    assert sign_of(Combination({1: Part(0.0, mix)}, np.array([-1.0, 1.0])), ranges) == 0

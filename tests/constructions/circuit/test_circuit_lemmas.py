@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from provenformer.constructions.circuit import heads
 from provenformer.constructions.circuit.build import build
-from provenformer.constructions.circuit.errors import UNITS, Errors
+from provenformer.constructions.circuit.errors import RHO, UNITS, Errors, plain, settled
+from provenformer.constructions.circuit.gadgets import SquareUnits
 from provenformer.constructions.circuit.heads import lambert
 from provenformer.constructions.circuit.parts import lower
-from provenformer.constructions.circuit.tables import Density, Units, fit, segment_errors, units_of_pieces
+from provenformer.constructions.circuit.tables import Density, Units, exact_curve, fit, read_back, units_of_pieces
 from provenformer.symbols.formula import SQUARE, VARIABLE, Formula, apply, constant
+from provenformer.symbols.graph import Product
 from provenformer.symbols.jets import formula_range, jet, slope_bound
 from provenformer.symbols.trace import trace
 
@@ -46,7 +48,8 @@ def value(units: Units, z: np.ndarray) -> np.ndarray:
 def test_lemma_1_tables(name: str, error: float) -> None:
     """The bound holds between the knots, and is not idle: a wrong coefficient shows."""
     formula, low, high = FORMULAS[name]
-    table = fit(formula, low, high, error, Density.of(formula, low, high))
+    density = Density.of(formula, low, high)
+    table = fit(formula, density, np.full(len(density.bend), error))
     z = np.unique(
         np.concatenate(
             [np.linspace(low, high, 20_001), table.units.knot, low + (high - low) * np.geomspace(1e-12, 1, 500)]
@@ -54,12 +57,11 @@ def test_lemma_1_tables(name: str, error: float) -> None:
     )
     z = z[(z >= low) & (z <= high)]
     found = np.abs(value(table.units, z) - formula(z)).max()
-    assert found <= table.error + 1e-12 <= error + 1e-12
+    assert found <= table.curve.own.max() + 1e-12 <= error + 1e-12
     assert found >= 0.3 * error or len(table.units) <= 8
     u = table.units
-    bent = Units(u.sign, u.knot, u.coefficient * np.where(np.arange(len(u)) == 0, 1.5, 1.0), u.constant, u.steepest)
-    _, errors = segment_errors(formula, bent, low, high)
-    assert np.abs(value(bent, z) - formula(z)).max() <= errors.max() + 1e-12
+    bent = Units(u.sign, u.knot, u.coefficient * np.where(np.arange(len(u)) == 0, 1.5, 1.0), u.constant)
+    assert np.abs(value(bent, z) - formula(z)).max() <= read_back(formula, bent, low, high).own.max() + 1e-12
 
 
 @pytest.mark.parametrize("name", FORMULAS)
@@ -100,7 +102,62 @@ def test_lemma_2_pieces_are_exact(knots: list[float], data: st.DataObject) -> No
         wanted = wanted + slope * np.clip(z - knot, 0, end - knot)
     assert np.abs(value(units, z) - wanted).max() < 1e-12
     moved = np.abs(value(units, z + 0.01) - value(units, z)).max()
-    assert moved <= units.steepest * 0.01 + 1e-12
+    assert moved <= exact_curve(units, 0.0, -6.0, 6.0).slopes.max() * 0.01 + 1e-12
+
+
+PROFILES = {
+    "plain": plain(1e-3),
+    "relative": np.maximum(2e-3 - RHO, 1e-6),
+    "square-like": np.where(RHO > 0, 1e-6 / np.maximum(RHO, 1e-9), 0.3) + 1e-7,
+    "large": plain(0.4),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("kind", PROFILES)
+def test_lemma_2_errors_pass_through_a_table(name: str, kind: str) -> None:
+    """|T(z^) - phi(z)| <= alpha + rho |phi(z)| for every rho, for z^ as far from z as the profile lets it, and in between."""
+    formula, low, high = FORMULAS[name]
+    density, profile = Density.of(formula, low, high), PROFILES[kind]
+    table = fit(formula, density, 1e-3 + 1e-3 * density.least)
+    z = np.concatenate([np.linspace(low, high, 4001), low + (high - low) * np.geomspace(1e-9, 1, 300)])
+    far = (profile[:, None] + RHO[:, None] * np.abs(z)).min(axis=0)
+    found = table.curve.through(profile).profile
+    assert (np.diff(found) <= 1e-12).all()
+    worst = np.zeros(len(RHO))
+    for share in (-1.0, -0.5, 0.0, 0.3, 1.0):
+        off = np.abs(value(table.units, z + share * far) - formula(z))
+        assert (off <= found[:, None] + RHO[:, None] * np.abs(formula(z)) + 1e-12).all()
+        worst = np.maximum(worst, (off - RHO[:, None] * np.abs(formula(z))).max(axis=1))
+    assert found[0] <= 4 * worst[0] or kind in ("large", "square-like")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(-3, 3), st.floats(0, 2), st.floats(0, 2), st.floats(0, 0.4), st.floats(0, 1))
+def test_profiles_follow_from_pairs(low: float, width: float, alpha: float, rho: float, share: float) -> None:
+    """alpha + rho |v| is within every number of the profile, for all v of the range."""
+    found, _ = settled(np.array([alpha]), np.array([rho]), low, low + width)
+    v = abs(low + share * width)
+    assert (alpha + rho * v <= found + RHO * v + 1e-12).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(0.01, 3), st.floats(0.01, 3), st.integers(0, len(RHO) - 1), st.integers(0, len(RHO) - 1), st.data())
+def test_lemma_3_products_of_relative_errors(x: float, y: float, i: int, j: int, data: st.DataObject) -> None:
+    """The profile of a product covers arguments that are off by their own, at any values of the range."""
+    f = target(lambda v: (v[..., :1, :] + 0.5) * (v[..., 1:, :] - 0.5) + v * 0, d=2, n=2)
+    traced = trace(f)
+    lowered = lower(traced.graph, traced.outputs)
+    (part,) = [p for p in lowered.parts if isinstance(p.atom.operation, Product)]
+    left, right = lowered.arguments[part.index]
+    errors = Errors(0.0)
+    for k, (alpha, r) in enumerate(((x * 1e-2, i), (y * 1e-2, j))):
+        errors.set(lowered.parts[k], np.where(np.arange(len(RHO)) >= r, alpha, alpha + RHO[r] * lowered.parts[k].size))
+    found = SquareUnits(part, left, right, 10_001, (9.0, 9.0)).error(errors)
+    a, b = (local.low + data.draw(st.floats(0, 1)) * (local.high - local.low) for local in (left, right))
+    e, g = ((errors.profile(local) + RHO * abs(v)).min() for local, v in ((left, a), (right, b)))
+    off = max(abs((a + s * e) * (b + t * g) - a * b) for s in (-1, 1) for t in (-1, 1))
+    assert off <= (found + RHO * abs(a * b)).min() + 1e-9
 
 
 @pytest.mark.parametrize("pieces", [3, 5, 21])

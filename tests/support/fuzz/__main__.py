@@ -4,21 +4,120 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import signal
 import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import provenformer as pf
 from fuzz.forgeries import try_forgery
-from fuzz.functions import Case, try_case
+from fuzz.kept import keep, random_case, tried
+from fuzz.outcome import Built, rejected
 
-SECONDS = 30  # for one case; some functions take the mean value form very long
-FOUND = Path(__file__).parents[2] / "fuzz" / "found"
+SECONDS = 8  # of this process, for one case; some functions take the mean value form very long
+OWN = 2  # forgeries of every network that was just made; one more is of a built-in target's
+MOST_LAYERS = 2000  # of a network that is forged: verifying a long one takes long
+LOOSE = 2.0  # bound over measured: half of all must be below
+
+
+class Late(BaseException):
+    """The time for one case is over. No Exception: the library must not take it for one of the function's."""
+
+
+@dataclass
+class Run:
+    """A run so far."""
+
+    seed: int
+    counts: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    ratios: dict[str, list[float]] = field(default_factory=lambda: {"table": [], "circuit": []})
+
+    def function(self, index: int) -> None:
+        """One random function, then forgeries of its network."""
+        kind = "circuit" if index % 2 else "table"
+        case = random_case(np.random.default_rng((self.seed, index)), kind == "circuit")
+        built = None
+        with self._guarded({"case": case.as_json()}):
+            outcome, built = tried(case)
+            self.counts.update(["functions", f"functions: {kind}"])
+            self.counts["functions refused" if outcome.refused else f"certificates: {outcome.kind}"] += 1
+            if outcome.refused:
+                self.refusals[f"{kind}: {_class_of(outcome.refused)}"] += 1
+            if outcome.ratio:
+                self.ratios[kind].append(outcome.ratio)
+            if outcome.wrong:
+                self.counts["WRONG functions"] += 1
+                keep("function", {"case": case.as_json(), "found": outcome.wrong})
+                return
+        if built is not None and built.network.layers <= MOST_LAYERS:
+            for part in range(OWN):
+                self.forgery((self.seed, index, part), built, {"case": case.as_json()})
+
+    def genuine(self, index: int) -> None:
+        """One network as it was made must pass its own `verify`, or is refused when it is compiled."""
+        kind = "circuit" if index % 4 == 0 else "table"
+        case = random_case(np.random.default_rng((self.seed, index)), kind == "circuit")
+        with self._guarded({"case": case.as_json()}):
+            try:
+                c = case.compiled()
+            except pf.ProvenformerError as error:
+                self.counts["refused"] += 1
+                self.refusals[f"{kind}: {_class_of(str(error))}"] += 1
+                return
+            reason = rejected(c)
+            self.counts["networks"] += 1
+            self.counts["REJECTED" if reason else f"verified: {c.construction}"] += 1
+            if reason:
+                keep("genuine", {"case": case.as_json(), "found": reason})
+
+    def forgery(self, seed: tuple[int, ...], built: Built | None = None, of: dict[str, Any] | None = None) -> None:
+        """One forgery: of the given network, or of one of ours."""
+        finding = {**(of or {}), "seed": seed}
+        with self._guarded(finding):
+            verdict = try_forgery(seed, built)
+            self.counts.update(["forgeries", f"forgeries {'accepted' if verdict.accepted else 'rejected'}"])
+            if verdict.wrong:
+                self.counts["WRONG forgeries"] += 1
+                keep("forgery", {**finding, "change": verdict.change, "found": verdict.wrong})
+
+    @contextmanager
+    def _guarded(self, finding: dict[str, Any]) -> Iterator[None]:
+        """A limited time; a crash is a find: whatever a function or a folder holds, the library says so in one line."""
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        try:
+            yield
+        except Late:
+            self.counts["late"] += 1
+        except Exception as error:
+            self.counts["CRASHES"] += 1
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            keep("crash", {**finding, "found": f"{type(error).__name__}: {error} at {at}"})
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+    @property
+    def bad(self) -> bool:
+        """Something to repair: a find, or bounds that are loose on the whole."""
+        found = any(name.split()[0].isupper() for name in self.counts)
+        return found or any(len(some) > 50 and np.median(some) > LOOSE for some in self.ratios.values())
+
+    def __str__(self) -> str:
+        parts = [", ".join(f"{name} {count:,}" for name, count in sorted(self.counts.items()))]
+        for kind, some in self.ratios.items():
+            if some:
+                middle, most = np.quantile(some, (0.5, 0.95))
+                parts.append(f"{kind}: bound / measured median {middle:.3g}, 95 % {most:.3g}")
+        return "; ".join(parts)
 
 
 def main() -> int:
@@ -27,82 +126,42 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=int(time.time()), help="another seed, other cases (default: the time)"
     )
+    parser.add_argument("--genuine", type=int, help="only see whether so many networks pass their own verify")
+    parser.add_argument("--counts", type=Path, help="write the counts to this JSON file, every minute")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
-    counts: Counter[str] = Counter()
-    ratios: list[float] = []
-    signal.signal(signal.SIGALRM, _late)
-    start, last, index = time.monotonic(), 0.0, 0
-    while time.monotonic() - start < 60 * options.minutes:
+    signal.signal(signal.SIGPROF, _late)
+    run, start, last, index = Run(options.seed), time.monotonic(), 0.0, 0
+    while time.monotonic() - start < 60 * options.minutes and run.counts["networks"] < (options.genuine or np.inf):
         index += 1
-        _one_function(options.seed, index, counts, ratios)
-        for part in range(4):  # a forgery takes a fraction of the time
-            _one_forgery((options.seed, index, part), counts)
+        if options.genuine:
+            run.genuine(index)
+        else:
+            run.function(index)
+            run.forgery((run.seed, index))
         if time.monotonic() - last > 60:
             last = time.monotonic()
-            print(_summary(counts, ratios), flush=True)
-    print(_summary(counts, ratios))
-    return 1 if counts["wrong functions"] + counts["wrong forgeries"] + counts["crashes"] else 0
+            _tell(run, options.counts)
+    _tell(run, options.counts)
+    for reason, count in run.refusals.most_common(None if options.genuine else 20):
+        print(f"  refused {count:,}: {reason}")
+    return 1 if run.bad else 0
 
 
-def _one_function(seed: int, index: int, counts: Counter[str], ratios: list[float]) -> None:
-    case = Case.random(np.random.default_rng((seed, index)))
-    counts["functions"] += 1
-    signal.alarm(SECONDS)
-    try:
-        outcome = try_case(case)
-    except TimeoutError:
-        counts["late"] += 1
-        return
-    except Exception as error:  # whatever a user's function does, compile says so in one line
-        counts["crashes"] += 1
-        _keep("function", {"case": case.as_json(), "found": _told(error)})
-        return
-    finally:
-        signal.alarm(0)
-    counts["refused" if outcome.refused else f"{outcome.kind} certificates"] += 1
-    if outcome.ratio:
-        ratios.append(outcome.ratio)
-    if outcome.wrong:
-        counts["wrong functions"] += 1
-        _keep("function", {"case": case.as_json(), "found": outcome.wrong})
-
-
-def _one_forgery(seed: tuple[int, ...], counts: Counter[str]) -> None:
-    counts["forgeries"] += 1
-    try:
-        verdict = try_forgery(seed)
-    except Exception as error:
-        counts["crashes"] += 1
-        _keep("forgery", {"seed": seed, "found": _told(error)})
-        return
-    counts["accepted" if verdict.accepted else "rejected"] += 1
-    if verdict.wrong:
-        counts["wrong forgeries"] += 1
-        _keep("forgery", {"seed": seed, "change": verdict.change, "found": verdict.wrong})
+def _tell(run: Run, counts: Path | None) -> None:
+    print(run, flush=True)
+    if counts is not None:
+        counts.write_text(json.dumps({"seed": run.seed, **run.counts, "refusals": run.refusals}, indent=1) + "\n")
 
 
 def _late(*_: object) -> None:
-    raise TimeoutError(f"longer than {SECONDS} s")
+    raise Late
 
 
-def _keep(kind: str, finding: dict[str, Any]) -> None:
-    FOUND.mkdir(exist_ok=True)
-    place = FOUND / f"{kind}-{len(list(FOUND.iterdir())):03d}.json"
-    place.write_text(json.dumps(finding, indent=1) + "\n")
-    print(f"FOUND {place}: {finding['found']}", flush=True)
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error} at {traceback.extract_tb(error.__traceback__)[-1]}"
-
-
-def _summary(counts: Counter[str], ratios: list[float]) -> str:
-    spread = (
-        f"; bound / measured: median {np.median(ratios):.3g}, 95 % {np.quantile(ratios, 0.95):.3g}" if ratios else ""
-    )
-    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items())) + spread
+def _class_of(refusal: str) -> str:
+    """A refusal without its numbers."""
+    return re.sub(r"[-+]?\d[\d.,e+-]*", "#", refusal)[:110]
 
 
 if __name__ == "__main__":

@@ -37,14 +37,100 @@ POSITIONAL = (
     "np.concatenate([({} + 0 * u)[..., 1:], ({} + 0 * u)[..., :1]], axis=-1)", "({} + 0 * u)[..., :1] * u",
 )  # fmt: skip
 
+CIRCUIT = (
+    "softmax({}) * u", "np.sum(softmax({}) * {}, axis=-1, keepdims=True) + 0 * u", "attention({}, {}, {})",
+    "causal({}, {}, {})", "kernel({}, {}, POS)", "u * np.log(np.mean(np.exp({}), axis=-1, keepdims=True))",
+    "normed({}, POS, -1)", "normed({}, POS, -2)", "mixed({}, SEED)", "across({}, SEED)", "scan({})",
+    "np.where(np.arange(u.shape[-1]) % 2 == 0, {}, {})", "({}) * np.cos(np.arange(u.shape[-1])) + u",
+    "np.maximum({}, np.mean({}, axis=-1, keepdims=True))", "({} + 0 * u) @ np.tri(u.shape[-1])", "np.einsum('...dn->...dn', {})",
+    "np.broadcast_to(np.max({}, axis=-1, keepdims=True), u.shape)", "np.sort({} + 0 * u, axis=-1)[..., -1:] * u",
+    "np.cumsum({}, axis=-1) / (1 + np.arange(u.shape[-1]))", "np.full(u.shape, CONST) + {}", "np.max(np.stack([{}, {}]), axis=0)",
+    "pairwise({}, {}, KIND)", "pairwise({}, u, KIND)", "pairwise(u, u, KIND)", "u - pairwise({}, {}, KIND)",
+    "weighted({}, {}, KIND)",
+    "np.max(np.tanh(({} + 0 * u)[..., :, None] - ({} + 0 * u)[..., None, :]), axis=-1)", "({}) ** 4", "({}) ** 5",
+    "np.power(POS + np.square({}), 0.5)", "np.reciprocal(POS + np.square({}))", "np.abs({}) * u",
+)  # fmt: skip
+TOKENS: Any = {"axis": -1, "keepdims": True}
 
-def random_expression(rng: np.random.Generator, equivariant: bool, depth: int) -> str:
-    """An expression in u, the input moved to [-1, 1]."""
+
+def softmax(scores: Any) -> Any:
+    """Along the last axis, as everybody writes it."""
+    powers = np.exp(scores - np.max(scores, **TOKENS))
+    return powers / np.sum(powers, **TOKENS)
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    scores = np.swapaxes(q, -1, -2) @ k / np.sqrt(q.shape[-2])
+    return v @ np.swapaxes(softmax(scores), -1, -2)
+
+
+def causal(q: Any, k: Any, v: Any) -> Any:
+    scores = np.swapaxes(q, -1, -2) @ k
+    masked = np.where(np.tri(q.shape[-1], dtype=bool), scores, -1e9)
+    return v @ np.swapaxes(softmax(masked), -1, -2)
+
+
+def kernel(a: Any, v: Any, width: float) -> Any:
+    """Nadaraya and Watson, on the first row."""
+    near = np.exp(-((a[..., 0, :, None] - a[..., 0, None, :]) ** 2) / width)
+    weights = near / np.sum(near, **TOKENS)
+    return v @ np.swapaxes(weights, -1, -2)
+
+
+KERNELS: tuple[Callable[[Any], Any], ...] = (
+    np.tanh, np.absolute, lambda t: np.exp(-np.square(t)), lambda t: np.maximum(t, 0.0), lambda t: 1.0 / (1.0 + np.square(t)),
+    lambda t: np.clip(3 * t + 0.5, 0.0, 1.0), lambda t: np.sqrt(0.1 + np.square(t)), lambda t: np.sin(2 * t),
+)  # fmt: skip
+
+
+def pairwise(a: Any, b: Any, kind: int) -> Any:
+    """The mean over k of a function of a_j - b_k."""
+    return np.mean(KERNELS[kind](a[..., :, None] - b[..., None, :]), axis=-1)
+
+
+def weighted(a: Any, v: Any, kind: int) -> Any:
+    """The same of a alone, times v_k."""
+    return np.sum(KERNELS[kind](a[..., :, None] - a[..., None, :]) * v[..., None, :], axis=-1)
+
+
+def normed(x: Any, eps: float, axis: int) -> Any:
+    z = x - np.mean(x, axis=axis, keepdims=True)
+    return z / np.sqrt(np.mean(np.square(z), axis=axis, keepdims=True) + eps)
+
+
+def mixed(x: Any, seed: int) -> Any:
+    d = x.shape[-2]
+    return np.random.default_rng(seed).normal(size=(d, d)) @ x
+
+
+def across(x: Any, seed: int) -> Any:
+    n = x.shape[-1]
+    return x @ np.random.default_rng(seed).normal(size=(n, n))
+
+
+def scan(x: Any) -> Any:
+    """A recurrent network."""
+    h, out = x[..., :1] * 0.0, []
+    for j in range(x.shape[-1]):
+        h = np.tanh(0.5 * h + x[..., j : j + 1])
+        out.append(h)
+    return np.concatenate(out, axis=-1)
+
+
+NAMES: dict[str, Any] = {
+    "np": np, "scipy": scipy, "softmax": softmax, "attention": attention, "causal": causal, "kernel": kernel, "normed": normed,
+    "pairwise": pairwise, "weighted": weighted, "mixed": mixed, "across": across, "scan": scan,
+}  # fmt: skip
+
+
+def random_expression(rng: np.random.Generator, equivariant: bool, depth: int, circuit: bool = False) -> str:
+    """An expression in u, the input moved to [-1, 1]; `circuit`: also with what only a formula needs, attention and the like."""
     if depth <= 0 or rng.random() < 0.08:
         return str(rng.choice(["u", "u", _filled(rng, "(CONST * u + CONST)")]))
-    pools = [UNARY, UNARY, BINARY, OVER_TOKENS] + ([] if equivariant else [POSITIONAL])
+    pools = [UNARY, UNARY, BINARY, OVER_TOKENS] + ([] if equivariant else [POSITIONAL]) + [CIRCUIT, CIRCUIT] * circuit
     template = _filled(rng, str(rng.choice(pools[rng.integers(len(pools))])))
-    parts = [random_expression(rng, equivariant, depth - 1 - int(rng.integers(2))) for _ in range(template.count("{}"))]
+    wanted = template.count("{}")
+    parts = [random_expression(rng, equivariant, depth - 1 - int(rng.integers(2)), circuit) for _ in range(wanted)]
     return template.format(*parts)
 
 
@@ -52,7 +138,7 @@ def function_of(expression: str, scale: float, support: tuple[Any, Any]) -> Func
     """The function of an expression; `scale` makes its values tiny or huge."""
     low, high = (np.asarray(end, dtype=np.float64).reshape(-1, 1) for end in support)
     middle, half = (low + high) / 2, (high - low) / 2
-    body = eval(f"lambda u: {expression}", {"np": np, "scipy": scipy})
+    body = eval(f"lambda u: {expression}", NAMES)
 
     def function(x: Any) -> Any:
         y = body((x - middle) / half)
@@ -64,6 +150,9 @@ def function_of(expression: str, scale: float, support: tuple[Any, Any]) -> Func
 def _filled(rng: np.random.Generator, template: str) -> str:
     while "CONST" in template:
         template = template.replace("CONST", repr(round(float(2 * rng.standard_normal()), int(rng.integers(4)))), 1)
+    template = template.replace("SEED", str(int(rng.integers(1000)))).replace(
+        "KIND", str(int(rng.integers(len(KERNELS))))
+    )
     while "POS" in template:
         template = template.replace("POS", repr(round(abs(float(rng.standard_normal())) + 0.05, 3)), 1)
     return template

@@ -1,36 +1,41 @@
-"""Does `verify` accept a lie? Random and directed changes of weights, shape, certificate and manifest, with hashes that fit.
+"""Does `verify` accept a lie? Random and directed changes of weights, shape, certificate, manifest and bytes of a folder.
 
-A forged folder may be rejected, or accepted when what it claims is true of the altered network, by measurement.
+A forged folder may be rejected, or accepted when what it claims is true of the network that it holds, by measurement.
 """
 
 from __future__ import annotations
 
-import shutil
+import json
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from circuit_mutations import ADDED, KINDS
 from forging import forge, off_ramp_points, ramp_points
 
 import provenformer as pf
-from provenformer.base.arrays import FloatArray
+from fuzz.circuits import above_its_bounds
+from fuzz.outcome import Built
+from fuzz.table_forgeries import altered
+from provenformer import storage
+from provenformer.compiler.circuit import CompiledCircuit
 from provenformer.networks.base import FloatNetwork
-from provenformer.networks.thin import Network, ReluRun, SoftmaxRun
-from provenformer.networks.wide import WideBlock, WideNetwork
+from provenformer.networks.circuit import CircuitNetwork
 
 Rng = np.random.Generator
 SIZES: tuple[tuple[str, int, int, int, str, int], ...] = (
     ("scaled-mean", 1, 2, 3, "sum", 4), ("scaled-mean", 1, 3, 3, "sum", 4), ("centered", 1, 2, 4, "paper", 4),
-    ("reverse", 1, 2, 3, "sum", 4), ("sort", 1, 2, 2, "paper", 4), ("softmax-mean", 2, 2, 2, "sum", 4),
+    ("reverse", 1, 2, 3, "sum", 4), ("sort", 1, 2, 2, "paper", 4), ("centered", 2, 2, 2, "sum", 4),
     ("scaled-mean", 1, 2, 4, "sum", 8), ("rank", 1, 3, 3, "sum", 16), ("scaled-mean", 1, 2, 9, "sum", 4),
     ("scaled-mean", 1, 2, 4, "wide", 4), ("softmax-mean", 1, 3, 3, "wide", 4), ("sort", 1, 2, 3, "wide", 4),
-    ("centered", 2, 2, 2, "wide", 4),
+    ("centered", 2, 2, 2, "wide", 4), ("scaled-mean", 1, 4, 0, "circuit", 0), ("softmax-mean", 1, 4, 0, "circuit", 0),
+    ("running-max", 1, 5, 0, "circuit", 0), ("sort", 1, 4, 0, "circuit", 0), ("shift", 2, 3, 0, "circuit", 0),
 )  # fmt: skip
 LOOSENED = 1e6  # a forger who claims a large bound: whatever is accepted must still be below it
+MOST_POINTS = 1500
 
 
 @dataclass(frozen=True)
@@ -42,50 +47,77 @@ class Verdict:
     wrong: str = ""
 
 
+def ours(construction: str) -> list[int]:
+    """Which of them are made by a construction."""
+    return [index for index, size in enumerate(SIZES) if size[4] == construction]
+
+
 @cache
-def genuine(index: int) -> pf.Compiled:
+def genuine(index: int) -> Built:
     """One of the networks that are altered."""
     name, d, n, cells, construction, hidden = SIZES[index]
     f = pf.targets.get(name, d, n)
+    if construction == "circuit":
+        return pf.compile(f, tolerance=0.05, norm_order=np.inf, construction="circuit")
     return pf.compile(f, cells_per_axis=cells, construction=construction, hidden_dim=hidden)
 
 
-def try_forgery(seed: tuple[int, ...]) -> Verdict:
-    """Alter a genuine folder as the seed says, verify it, and measure what was accepted."""
+def try_forgery(seed: tuple[int, ...], built: Built | None = None) -> Verdict:
+    """Alter the folder of a genuine network, the given one or one of ours, as the seed says; verify it; measure if accepted."""
     rng = np.random.default_rng(seed)
-    c = genuine(int(rng.integers(len(SIZES))))
-    network, changes = c.network, []
+    c = genuine(int(rng.integers(len(SIZES)))) if built is None else built
+    network, changes = c.network, list[str]()
     for _ in range(int(rng.choice([0, 1, 1, 1, 2, 3]))):
-        network, what = altered(rng, network, c)
+        network, what = _altered_weights(rng, network, c)
         changes.append(what)
     claim = _altered_claim(rng, c, changes)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net"
-        c.save(path)
         try:
-            forge(path, network=network, certificate=claim)
+            c.save(path)
+            forge(path, network=network, certificate=claim, manifest=_altered_manifest(rng, path, changes))
+        except (pf.ProvenformerError, ValueError) as error:  # cannot even be written; a genuine network always can
+            return Verdict("; ".join(changes), False, "" if changes else f"cannot be saved: {error}")
+        flipped = _flipped(rng, path, changes)
+        try:
             report = pf.verify(path, c.target)
+            held = pf.load(path, check_hashes=False) if report else None
         except pf.ProvenformerError:
             return Verdict("; ".join(changes), False)
-        accepted = bool(report)
-        claimed = pf.load(path).certificate if accepted else c.certificate
-        shutil.rmtree(path)
-    wrong = _untrue(c.target, network, claimed, c, rng) if accepted else ""
-    return Verdict("; ".join(changes), accepted, wrong)
+        if flipped and _loads(path):
+            return Verdict("; ".join(changes), True, "load does not notice an altered byte")
+    wrong = "" if held is None else _untrue(c, held.network, held.certificate, rng)
+    return Verdict("; ".join(changes), held is not None, wrong)
 
 
-def _altered_claim(rng: Rng, c: pf.Compiled, changes: list[str]) -> dict[str, Any]:
+def _altered_weights(rng: Rng, network: FloatNetwork, c: Built) -> tuple[FloatNetwork, str]:
+    if isinstance(network, CircuitNetwork):
+        mutate = (*KINDS, *ADDED)[rng.integers(len(KINDS) + len(ADDED))]
+        what, circuit = mutate(network, rng)
+        return circuit, what
+    if not isinstance(c, pf.Compiled):
+        raise TypeError(f"no forgeries of {type(network).__name__}")
+    return altered(rng, network, c)
+
+
+def _altered_claim(rng: Rng, c: Built, changes: list[str]) -> dict[str, Any]:
     """Mostly a loosened bound, so that the altered weights are judged; sometimes a lie in one field."""
     loosened = float(rng.choice([1, 2, 10, LOOSENED]))
-    terms = {name: value * loosened for name, value in c.certificate.terms.items()}
-    claim: dict[str, Any] = {"bound": c.certificate.bound * loosened, "terms": terms}
+    own, d = c.certificate, c.target.token_dim
+    claim: dict[str, Any] = {
+        "bound": own.bound * loosened,
+        "terms": {name: value * loosened for name, value in own.terms.items()},
+    }
+    if isinstance(c, CompiledCircuit):
+        bounds = {name: value * loosened for name, value in own.bounds.items()}
+        claim["details"] = {**own.details, "bounds": bounds}
     if rng.random() < 0.3:
-        ramp = c.certificate.ramp
         lies: dict[str, Any] = {
-            "bound": c.certificate.bound * 0.5, "ramp": ramp * float(rng.choice([2, 64, 1e-6])), "norm_order": 1.0,
-            "kind": str(rng.choice(["rigorous", "lipschitz", "statistical"])), "domain": "space",
-            "clip_low": [0.0] * c.target.token_dim, "clip_high": [1e9] * c.target.token_dim,
-            "terms": dict.fromkeys(c.certificate.terms, 0.0),
+            "bound": own.bound * float(rng.choice([0.5, 0.9, 0.999])), "norm_order": float(rng.choice([1.0, 2.0, 64.0])),
+            "ramp": (own.ramp or 1.0) * float(rng.choice([2, 64, 1e-6])),
+            "kind": str(rng.choice(["rigorous", "lipschitz", "statistical"])), "domain": str(rng.choice(["space", "data"])),
+            "clip_low": [0.0] * d, "clip_high": [1e9] * d,
+            "terms": dict.fromkeys(own.terms, 0.0), "details": {"bounds": {"float64": own.bound, "float32": own.bound * 1e-3}},
         }  # fmt: skip
         name = str(rng.choice(list(lies)))
         claim[name] = lies[name]
@@ -93,203 +125,69 @@ def _altered_claim(rng: Rng, c: pf.Compiled, changes: list[str]) -> dict[str, An
     return claim
 
 
-def _untrue(f: pf.Target, network: FloatNetwork, claim: pf.Certificate, c: pf.Compiled, rng: Rng) -> str:
+def _altered_manifest(rng: Rng, path: Path, changes: list[str]) -> dict[str, Any]:
+    """Sometimes a lie in one field of the manifest, at any depth; the hashes fit."""
+    if rng.random() > 0.15:
+        return {}
+    manifest = json.loads((path / storage.MANIFEST).read_text())
+    name = str(rng.choice([key for key in manifest if "sha256" not in key]))
+    holder: Any = manifest
+    key: Any = name
+    while isinstance(holder[key], dict | list) and holder[key]:
+        holder = holder[key]
+        key = list(holder)[rng.integers(len(holder))] if isinstance(holder, dict) else int(rng.integers(len(holder)))
+    value = holder[key]
+    others: list[Any] = [None, 0, 1, -1, True, "", "sum", 1e308, 2.5, [], {}]
+    if isinstance(value, int | float):
+        others += [value + 1, value - 1, 2 * value, -value, float(value)]
+    holder[key] = others[rng.integers(len(others))]
+    changes.append(f"manifest.{name} .. {key} = {holder[key]!r:.20}")
+    return {name: manifest[name]}
+
+
+def _flipped(rng: Rng, path: Path, changes: list[str]) -> bool:
+    """Sometimes one bit of a file, as a disk or a forger without patience would; the hashes do not fit."""
+    if rng.random() > 0.08:
+        return False
+    file = path / str(rng.choice([storage.NETWORK, storage.CERTIFICATE, storage.MANIFEST]))
+    data = bytearray(file.read_bytes())
+    at, bit = int(rng.integers(len(data))), int(rng.integers(8))
+    data[at] ^= 1 << bit
+    file.write_bytes(data)
+    changes.append(f"{file.name} byte {at} bit {bit}")
+    return True
+
+
+def _loads(path: Path) -> bool:
+    try:
+        pf.load(path)
+    except pf.ProvenformerError:
+        return False
+    return True
+
+
+def _untrue(c: Built, network: FloatNetwork, claim: pf.Certificate, rng: Rng) -> str:
     """Measured against what an accepted claim says; empty when it is true."""
+    f = c.target
+    if claim.domain == "data":
+        return "a claim about stored pairs of a network that was made from a function"
+    if isinstance(c, CompiledCircuit):
+        return (
+            above_its_bounds(f, network, claim, rng)[0]
+            if isinstance(network, CircuitNetwork)
+            else "not a circuit any more"
+        )
     cells, ramp, p = c.grid.cells_per_axis, c.certificate.ramp, float(claim.norm_order or 2.0)
     volume = float(np.prod(f.high - f.low) ** f.seq_len)
-    inside = off_ramp_points(f, cells, ramp, rng, each=max(2, 1500 // cells ** (f.token_dim * f.seq_len)))
-    edge = np.clip(ramp_points(f, cells, ramp, rng, 1500), f.low[:, None], f.high[:, None])
+    inside = off_ramp_points(f, cells, ramp, rng, each=max(2, MOST_POINTS // cells ** (f.token_dim * f.seq_len)))
+    edge = np.clip(ramp_points(f, cells, ramp, rng, MOST_POINTS), f.low[:, None], f.high[:, None])
     with np.errstate(all="ignore"):
         on_cells, on_ramps = (np.abs(network(x) - f(x)) for x in (inside, edge))
         if not (np.isfinite(on_cells).all() and np.isfinite(on_ramps).all()):
             return "an output is not finite"
-        powers = (on_cells**p).sum(axis=(1, 2))
+        largest = float(max(on_cells.max(), on_ramps.max())) or 1.0  # powers of what is tiny or huge are out of range
+        powers = ((on_cells / largest) ** p).sum(axis=(1, 2))
         least = max(float(powers.mean() - 4 * powers.std() / len(powers) ** 0.5), 0.0)
-        ramps = float((on_ramps**p).sum(axis=(1, 2)).mean()) * f.token_dim * f.seq_len * ramp
-        measured = ((least + 0.5 * ramps) * volume) ** (1 / p)
+        ramps = float(((on_ramps / largest) ** p).sum(axis=(1, 2)).mean()) * f.token_dim * f.seq_len * ramp
+        measured = largest * ((least + 0.5 * ramps) * volume) ** (1 / p)
     return f"measured {measured:.6g}, accepted claim {claim.bound:.6g}" if measured > claim.bound else ""
-
-
-def altered(rng: Rng, network: FloatNetwork, c: pf.Compiled) -> tuple[FloatNetwork, str]:
-    """One change of a network, and what it was."""
-    if isinstance(network, WideNetwork):
-        change: Change = rng.choice(
-            np.array([_wide_weight, _wide_weight, _wide_unit, _wide_order, _wide_channel, _position])
-        )
-        return change(rng, network, c)
-    if isinstance(network, Network):
-        options: list[Change] = [_weight, _weight, _weight, _layers, _runs, _layer, _unit, _scaled, _position]
-        return options[rng.integers(len(options))](rng, network, c)
-    raise TypeError(f"no forgeries of {type(network).__name__}")
-
-
-Change = Callable[[Rng, Any, pf.Compiled], tuple[FloatNetwork, str]]
-
-
-def _nudged(rng: Rng, value: float) -> float:
-    choices: list[Callable[[], float]] = [
-        lambda: value * (1 + float(rng.choice([1e-12, 1e-6, 1e-2])) * rng.standard_normal()),
-        lambda: value * float(rng.choice([2.0, 0.5, -1.0, 3.0, 1e3, 1e-3])),
-        lambda: 0.0,
-        lambda: value + float(rng.choice([1.0, -1.0, 0.25, -0.25, 0.5, 1e-9, 1e6])),
-        lambda: float(rng.choice([5e-324, -5e-324, 1e-308, -0.0, 1e-200])),
-        lambda: float(rng.choice([1e300, -1e300, 1e150, 1e100, -1e30, 1e20, 1e16])),
-        lambda: float(np.nextafter(value, rng.choice([-np.inf, np.inf]))),
-        lambda: float(rng.standard_normal()),
-        lambda: value * 2.0 ** float(rng.integers(-60, 60)),
-        lambda: value + 2.0 ** float(rng.integers(-50, 3)) * float(rng.choice([-1, 1])),
-    ]
-    return choices[rng.integers(len(choices))]()
-
-
-def _one_entry(rng: Rng, value: FloatArray) -> tuple[FloatArray, str]:
-    """A copy with one entry nudged: mostly one that is not 0."""
-    out = np.array(value)
-    if not out.size:
-        return out, "nothing"
-    places = np.argwhere(out) if rng.random() < 0.7 and out.any() else np.argwhere(np.ones_like(out))
-    at = tuple(int(i) for i in places[rng.integers(len(places))])
-    out[at] = _nudged(rng, float(out[at]))
-    return out, f"{at} = {out[at]!r}"
-
-
-def _arrays(holder: Any) -> list[str]:
-    return [field.name for field in fields(holder) if isinstance(getattr(holder, field.name), np.ndarray)]
-
-
-def _with_run(network: Network, i: int, run: Any) -> Network:
-    return replace(network, runs=(*network.runs[:i], run, *network.runs[i + 1 :]))
-
-
-def _weight(rng: Rng, network: Network, c: pf.Compiled) -> tuple[FloatNetwork, str]:  # noqa: ARG001
-    i = int(rng.integers(len(network.runs)))
-    name = str(rng.choice(_arrays(network.runs[i])))
-    value, what = _one_entry(rng, getattr(network.runs[i], name))
-    changed: dict[str, Any] = {name: value}
-    return _with_run(network, i, replace(network.runs[i], **changed)), f"run {i} {name}{what}"
-
-
-def _layers(rng: Rng, network: Network, c: pf.Compiled) -> tuple[FloatNetwork, str]:  # noqa: ARG001
-    """Two layers of a run exchanged, or one dropped or doubled."""
-    i = int(rng.integers(len(network.runs)))
-    run = network.runs[i]
-    order = np.arange(len(run))
-    a, b = rng.integers(len(run), size=2)
-    kind = int(rng.integers(3))
-    if kind == 0:
-        order[[a, b]] = order[[b, a]]
-    else:
-        order = np.delete(order, a) if kind == 1 else np.insert(order, a, b)
-    changed: dict[str, Any] = {name: np.array(getattr(run, name))[order] for name in _arrays(run)}
-    return _with_run(network, i, replace(run, **changed)), f"run {i}: layers {['swap', 'drop', 'double'][kind]} {a} {b}"
-
-
-def _runs(rng: Rng, network: Network, c: pf.Compiled) -> tuple[FloatNetwork, str]:  # noqa: ARG001
-    runs = list(network.runs)
-    i, j = (int(k) for k in rng.integers(len(runs), size=2))
-    if rng.random() < 0.5:
-        runs[i], runs[j] = runs[j], runs[i]
-        return replace(network, runs=tuple(runs)), f"runs {i}, {j} exchanged"
-    runs.insert(j, runs[i])
-    return replace(network, runs=tuple(runs)), f"run {i} again before {j}"
-
-
-def _layer(rng: Rng, network: Network, c: pf.Compiled) -> tuple[FloatNetwork, str]:
-    """A feed-forward layer that nobody asked for."""
-    d = network.token_dim
-    W_1 = np.zeros((1, 4, d))
-    W_1[0, :, rng.integers(d)] = rng.choice([0.0, 1.0, -1.0, 2.0, 0.3], size=4)
-    offsets = rng.choice([0, 0.5, 0.25, 1e-9, c.certificate.ramp / 2], size=(1, 4))
-    b_1 = -rng.integers(-3, 12, size=(1, 4)) + offsets
-    W_2, b_2 = np.zeros((1, d, 4)), np.zeros((1, d))
-    W_2[0, rng.integers(d)] = rng.choice([0.0, 0.0, 1.0, -1.0, 1e3, -1e9, 0.1], size=4)
-    b_2[0, rng.integers(d)] = rng.choice([0.0, 0.0, 1.0, -0.3])
-    at = int(rng.integers(len(network.runs)))
-    runs = (*network.runs[:at], ReluRun("values", W_1, b_1, W_2, b_2), *network.runs[at:])
-    return replace(network, runs=runs), f"a layer before run {at}"
-
-
-def _unit(rng: Rng, network: Network, c: pf.Compiled) -> tuple[FloatNetwork, str]:
-    """One more hidden unit in a run: constant, or on for rare inputs."""
-    places = [i for i, run in enumerate(network.runs) if isinstance(run, ReluRun) and len(run)]
-    i = places[rng.integers(len(places))]
-    run = network.runs[i]
-    if not isinstance(run, ReluRun):
-        raise TypeError("feed-forward runs only")
-    layers, d, layer = len(run), network.token_dim, rng.integers(len(run))
-    W_1, b_1, W_2 = np.zeros((layers, 1, d)), np.zeros((layers, 1)), np.zeros((layers, d, 1))
-    W_1[layer, 0, rng.integers(d)] = rng.choice([0.0, 1.0, -1.0])
-    b_1[layer, 0] = rng.choice([1.0, 0.0, -0.5, -c.grid.cells_per_axis + c.certificate.ramp / 2])
-    W_2[layer, rng.integers(d), 0] = rng.choice([1.0, -1.0, 1e6, 0.1])
-    wider = replace(
-        run, W_1=np.concatenate([run.W_1, W_1], 1), b_1=np.concatenate([run.b_1, b_1], 1),
-        W_2=np.concatenate([run.W_2, W_2], 2),
-    )  # fmt: skip
-    return _with_run(network, i, wider), f"run {i}: one more unit in layer {layer}"
-
-
-def _scaled(rng: Rng, network: Network, c: pf.Compiled) -> tuple[FloatNetwork, str]:  # noqa: ARG001
-    """A whole array of an attention run scaled."""
-    places = [i for i, run in enumerate(network.runs) if isinstance(run, SoftmaxRun)]
-    i = places[rng.integers(len(places))]
-    name, factor = str(rng.choice(_arrays(network.runs[i]))), float(rng.choice([0.0, 2.0, -1.0, 0.001]))
-    changed: dict[str, Any] = {name: np.array(getattr(network.runs[i], name)) * factor}
-    return _with_run(network, i, replace(network.runs[i], **changed)), f"run {i} {name} * {factor}"
-
-
-def _position(rng: Rng, network: Any, c: pf.Compiled) -> tuple[FloatNetwork, str]:  # noqa: ARG001
-    if network.positions is None:
-        return network, "nothing"
-    value, what = _one_entry(rng, network.positions)
-    return replace(network, positions=value), f"positions{what}"
-
-
-def _with_block(network: WideNetwork, i: int, block: WideBlock) -> WideNetwork:
-    return replace(network, wide_blocks=(*network.wide_blocks[:i], block, *network.wide_blocks[i + 1 :]))
-
-
-def _wide_weight(rng: Rng, network: WideNetwork, c: pf.Compiled) -> tuple[FloatNetwork, str]:  # noqa: ARG001
-    i = int(rng.integers(network.blocks))
-    name = str(rng.choice(_arrays(network.wide_blocks[i])))
-    value, what = _one_entry(rng, getattr(network.wide_blocks[i], name))
-    changed: dict[str, Any] = {name: value}
-    return _with_block(network, i, replace(network.wide_blocks[i], **changed)), f"block {i} {name}{what}"
-
-
-def _wide_unit(rng: Rng, network: WideNetwork, c: pf.Compiled) -> tuple[FloatNetwork, str]:
-    """One more unit in a block: constant, on for rare inputs, or reading any channel and writing any other."""
-    i, size = int(rng.integers(network.blocks)), network.model_dim
-    block = network.wide_blocks[i]
-    W_1, b_1, W_2 = np.zeros((1, size)), np.zeros(1), np.zeros((size, 1))
-    W_1[0, rng.integers(size)] = rng.choice([0.0, 1.0, -1.0, 2.0**24])
-    b_1[0] = rng.choice([1.0, 0.0, -0.5, -1 + c.certificate.ramp / (2 * c.grid.cells_per_axis)])
-    W_2[rng.integers(size), 0] = rng.choice([1.0, -1.0, 1e9, 0.1])
-    wider = replace(
-        block, W_1=np.concatenate([block.W_1, W_1]), b_1=np.concatenate([block.b_1, b_1]),
-        W_2=np.concatenate([block.W_2, W_2], axis=1),
-    )  # fmt: skip
-    return _with_block(network, i, wider), f"block {i}: one more unit"
-
-
-def _wide_order(rng: Rng, network: WideNetwork, c: pf.Compiled) -> tuple[FloatNetwork, str]:  # noqa: ARG001
-    blocks = list(network.wide_blocks)
-    i, j = (int(k) for k in rng.integers(len(blocks), size=2))
-    if rng.random() < 0.5:
-        blocks[i], blocks[j] = blocks[j], blocks[i]
-    else:
-        blocks.insert(j, blocks[i])
-    return replace(network, wide_blocks=tuple(blocks)), f"blocks {i}, {j} exchanged or doubled"
-
-
-def _wide_channel(rng: Rng, network: WideNetwork, c: pf.Compiled) -> tuple[FloatNetwork, str]:  # noqa: ARG001
-    """One more channel, between the names and the output, that units may write to and read from."""
-    at = network.model_dim - network.token_dim
-    blocks = []
-    for block in network.wide_blocks:
-        grown = {"W_O": 0, "W_V": 1, "W_K": 1, "W_Q": 1, "W_1": 1, "W_2": 0, "b_2": 0}
-        changed: dict[str, Any] = {
-            name: np.insert(getattr(block, name), at, float(rng.choice([0.0, 0.0, 1.0])), axis=axis)
-            for name, axis in grown.items()
-        }
-        blocks.append(replace(block, **changed))
-    return replace(network, wide_blocks=tuple(blocks)), f"one more channel at {at}"

@@ -12,7 +12,8 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.checker.circuit.precision import UNIT
 
-MOST_PAIRS = 8
+MOST_PAIRS = 40
+WORTH = 0.99  # a pair with a larger rho is kept if its alpha is below this share of that of every smaller rho
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +36,12 @@ class Error:
         with np.errstate(invalid="ignore"):
             plain = np.fmin.reduce(alpha + rho * size, axis=0)
         plain = np.where(np.isnan(plain), np.inf, plain)
-        useful = [i for i in range(len(alpha)) if np.isfinite(rho[i]).any() and (rho[i] > 0).any()]
-        useful = sorted(useful, key=lambda i: float(np.nan_to_num(rho[i, 0])))[: MOST_PAIRS - 1]
-        return cls(
-            np.concatenate([plain[None], alpha[useful]]), np.concatenate([np.zeros((1, len(UNIT))), rho[useful]])
-        )
+        best, kept = plain, [(plain, np.zeros(len(UNIT)))]
+        for i in np.argsort(rho[:, 0], kind="stable"):
+            if len(kept) < MOST_PAIRS and (rho[i] > 0).any() and (alpha[i] < WORTH * best).any():
+                best = np.fmin(best, alpha[i])
+                kept.append((alpha[i], rho[i]))
+        return cls(*(np.array(part) for part in zip(*kept, strict=True)))
 
     @property
     def plain(self) -> FloatArray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import product as pairs_of
 from typing import Any
 
 import numpy as np
@@ -142,11 +141,10 @@ def write_product(written: Written, operation: Product, claim: Combination, befo
 
 def _product_pairs(one: Error, other: Error, x: float, y: float) -> list[tuple[FloatArray, FloatArray]]:
     """|x~ y~ - x y| <= |x| e_y + |y| e_x + e_x e_y, with e = alpha + rho |value|: a pair for each choice of pairs."""
-    found = []
-    for i, j in pairs_of(range(len(one.alpha)), range(len(other.alpha))):
-        a, r, b, s = one.alpha[i], one.rho[i], other.alpha[j], other.rho[j]
-        found.append((x * b * (1 + r) + y * a * (1 + s) + a * b, r + s + r * s))
-    return found
+    a, r, b, s = one.alpha[:, None], one.rho[:, None], other.alpha, other.rho
+    with np.errstate(invalid="ignore"):
+        alpha, rho = x * b * (1 + r) + y * a * (1 + s) + a * b, r + s + r * s
+    return list(zip(alpha.reshape(-1, len(UNIT)), rho.reshape(-1, len(UNIT)), strict=True))
 
 
 def _parabolas(

@@ -13,7 +13,19 @@ from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.jets import jet_of
 from provenformer.checker.circuit.linear import Combination, Part, Ranges, of_lin, span
 from provenformer.symbols.formula import VARIABLE, Formula
-from provenformer.symbols.graph import Apply, Atom, Attend, Compare, Graph, Input, Largest, Lin, Pieces, Product
+from provenformer.symbols.graph import (
+    Apply,
+    Atom,
+    Attend,
+    Compare,
+    Graph,
+    Input,
+    Largest,
+    Lin,
+    PairMean,
+    Pieces,
+    Product,
+)
 
 CELLS = 1024
 
@@ -69,6 +81,8 @@ def _is_uniform(atom: Atom, ranges: Ranges) -> bool:
         return same and all(_is_same(q, ranges) for q in operation.queries)
     if isinstance(operation, Compare) and len(operation.sign) != 1:
         return False
+    if isinstance(operation, PairMean):
+        return _is_same(operation.row, ranges)
     return not isinstance(operation, Input) and all(_is_same(lin, ranges) for lin in operation.arguments)
 
 
@@ -79,7 +93,7 @@ def _is_same(lin: Lin, ranges: Ranges) -> bool:
 
 
 def _nonnegative(part: Part) -> bool:
-    return part.own >= 0 and (part.mix is None or bool((part.mix >= 0).all()))
+    return bool(np.all(part.own >= 0)) and (part.mix is None or bool((part.mix >= 0).all()))
 
 
 def _range(graph: Graph, atom: Atom, ranges: Ranges, low: FloatArray, high: FloatArray) -> tuple[float, float]:
@@ -103,6 +117,9 @@ def _range(graph: Graph, atom: Atom, ranges: Ranges, low: FloatArray, high: Floa
         if not signs <= lows.keys():
             raise Rejected(f"atom {atom.number} of the graph compares with a sign other than -1, 0, 1")
         return min(lows[s] for s in signs), max(highs[s] for s in signs)
+    if isinstance(operation, PairMean):
+        (a, b), (c, d) = lin_range(graph, operation.row, ranges), lin_range(graph, operation.column, ranges)
+        return formula_range(operation.kernel, float(np.nextafter(a + c, -np.inf)), float(np.nextafter(b + d, np.inf)))
     return lin_range(graph, operation.of if isinstance(operation, Largest) else operation.values, ranges)
 
 

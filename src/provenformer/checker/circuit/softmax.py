@@ -6,6 +6,8 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 
+NEGLIGIBLE_LOG, NEGLIGIBLE = -690.0, 2.0**-995  # e^-690 is below 2^-995
+
 
 def movement(score_error: FloatArray) -> FloatArray:
     """How far softmax moves in total variation when every score moves by at most eps: tanh(eps / 2).
@@ -23,15 +25,21 @@ def movement_of(log_weights: FloatArray, score_error: FloatArray) -> float:
     eta / (1 - eta). Two: a set or its complement avoids the top key, so its weight a is at most rest = 1 - p_top, and its
     odds change by at most e^2eps: it moves by at most rest (e^2eps - 1), with eps the largest.
     """
+    queries, keys = log_weights.shape
+    largest = score_error.max(axis=1)
+    sums = 1 + 1e-12 + keys * 2.0**-52  # of sums of that many terms
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        weights = np.exp(log_weights)
+        # Only what may weigh something when it is moved, also what is not a number; everything else counts as NEGLIGIBLE.
+        query, key = np.nonzero(~(log_weights + score_error <= NEGLIGIBLE_LOG))
+        logs, errors = log_weights[query, key], score_error[query, key]
+        weights = np.exp(logs)
         # a weight may underflow to 0 where e^eps is large enough to bring it back
-        gain = np.where(score_error < 1, weights * np.expm1(score_error), np.exp(log_weights + score_error))
-        eta = np.sum(gain, axis=1) * (1 + 1e-12) + weights.shape[1] * 2.0**-1000 * score_error.max(axis=1)
+        gain = np.where(errors < 1, weights * np.expm1(errors), np.exp(logs + errors))
+        eta = np.bincount(query, gain, queries) * sums + keys * (NEGLIGIBLE * (largest != 0) + 2.0**-1000 * largest)
         first = np.where(eta < 1, eta / (1 - np.minimum(eta, 1.0)), np.inf)
-        top = np.argmax(weights, axis=1)[:, None]
-        rest = np.sum(weights, axis=1) - np.take_along_axis(weights, top, axis=1)[:, 0]
-        second = (np.maximum(rest, 0.0) + weights.shape[1] * 2.0**-52) * np.expm1(2 * score_error.max(axis=1))
+        top = np.argmax(log_weights, axis=1)
+        rest = np.bincount(query, np.where(key == top[query], 0.0, weights), queries) * sums
+        second = (rest + keys * (2.0**-52 + NEGLIGIBLE)) * np.expm1(2 * largest)
     return float(np.minimum(np.fmin(first, second), 1.0).max() * (1 + 1e-12))
 
 

@@ -24,6 +24,7 @@ from provenformer.checker.circuit.linear import (
     largest,
     of_lin,
     scaled_rows,
+    sign_of,
     token_factors,
 )  # fmt: skip
 from provenformer.checker.circuit.pieces import Pieces as Broken
@@ -34,7 +35,7 @@ from provenformer.checker.circuit.state import Channel, State, known_rounding
 from provenformer.networks.circuit import CircuitBlock
 from provenformer.symbols.graph import Apply, Graph, Pieces
 
-RELATIVE = (1e-9, 1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+RELATIVE = 1.5 ** np.arange(-38.0, -1.0)  # the relative errors that are tried, 2e-7 to 0.44
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,13 +57,14 @@ class Written:
         """Of a channel that at least one unit, or a bias, writes."""
         used = np.flatnonzero(block.W_2[channel])
         rows, coefficients = block.W_1[used], block.W_2[channel, used]
-        known = state.constants
-        offsets = rows @ known + block.b_1[used, None]
-        size = np.abs(rows) @ state.size + np.abs(block.b_1[used, None])
-        count = np.count_nonzero(rows, axis=1)[:, None] + 3 + 2 * CAST
+        read = np.flatnonzero(rows.any(axis=0))  # of many channels a unit reads few
+        few, known = rows[:, read], state.constants[read]
+        offsets = few @ known + block.b_1[used, None]
+        size = np.abs(few) @ state.size[read] + np.abs(block.b_1[used, None])
+        count = np.count_nonzero(few, axis=1)[:, None] + 3 + 2 * CAST
         rounding = np.where(UNIT > 0, gamma_of(count) * size * (1 + 1e-12) + (count + 1) * TINY, 0.0)
-        rounding = rounding + np.abs(rows[:, ~state.varying]) @ state.errors[~state.varying]
-        own = known_rounding(rows, known) + 2.0**-52 * np.abs(block.b_1[used])
+        rounding = rounding + np.abs(few) @ np.where(state.varying[read, None], 0.0, state.errors[read])
+        own = known_rounding(few, known) + 2.0**-52 * np.abs(block.b_1[used])
         constant = block.b_2[channel] + state.channels[channel].holds.constant
         varying = rows * state.varying
         return cls(where, state, graph, channel, varying, offsets, coefficients, constant, rounding + own[:, None])
@@ -185,7 +187,23 @@ def write_scaled(written: Written, claim: Combination, before: Channel) -> Chann
         worst = np.maximum(worst, _through(deviation, pieces, error).plain + here.error)
         terms = max(terms, here.terms)
     holds = Combination(claim.parts, before.holds.constant + claim.constant, claim.slack)
-    return Channel(holds, Error.absolute(worst + written.outer_rounding(terms) + gap + before.error.plain))
+    error = Error.absolute(worst + written.outer_rounding(terms) + gap + before.error.plain)
+    return Channel(holds, error, only=_only(written, direction, before, ends))
+
+
+def _only(
+    written: Written, direction: Direction, before: Channel, ends: tuple[float, float]
+) -> NDArray[np.bool_] | None:
+    """Tokens at which a unit may be on; at all others the channel, which held 0 exactly, holds 0 exactly. None: everywhere."""
+    untouched = before.fixed and not before.holds.constant.any() and not written.constant.any()
+    if not untouched or written.offsets.shape[1] == 1:
+        return None
+    slopes, offsets = direction.slopes[:, None], written.offsets[direction.units]
+    error = (direction.rest + written.rounding[direction.units]).max(axis=1, keepdims=True)
+    top = np.maximum(slopes * ends[0], slopes * ends[1])
+    slack = 2.0**-50 * (np.abs(slopes) * max(map(abs, ends)) + np.abs(offsets))
+    with np.errstate(invalid="ignore"):
+        return np.asarray((~(top + offsets + slack + error <= 0)).any(axis=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,9 +243,8 @@ def units_at(
 
 def relative_to_whole(error: Error, argument: Combination, state: State) -> Error:
     """An error relative to the part that depends on X is one relative to the whole if the known part has the same sign."""
-    low, high = hull(argument.without_constant(), state.ranges)
-    same = (low >= 0 and (argument.constant >= 0).all()) or (high <= 0 and (argument.constant <= 0).all())
-    return error if same else Error(error.alpha[:1], error.rho[:1])
+    same = sign_of(argument, state.ranges)
+    return error.beside(2 * argument.slack) if same else Error(error.alpha[:1], error.rho[:1])
 
 
 Deviations = tuple[FloatArray, FloatArray, FloatArray, FloatArray]  # start, end, |units - function|, least |function|
@@ -287,10 +304,7 @@ def _through(deviation: Deviations, pieces: Broken, error: Error) -> Error:
         with np.errstate(divide="ignore", invalid="ignore"):
             if least.min() > 0:
                 pairs.append((zero, (total / least).max(axis=1)))
-            for rho in RELATIVE:
-                alpha = np.maximum((total - rho * least).max(axis=1), 0.0)
-                if alpha[0] < 0.9 * pairs[0][0][0]:
-                    pairs.append((alpha, np.full(len(UNIT), rho)))
+            pairs += [(np.maximum((total - r * least).max(axis=1), 0.0), np.full(len(UNIT), r)) for r in RELATIVE]
     alphas, rhos = zip(*pairs, strict=True)
     return Error(np.array(alphas), np.array(rhos))
 

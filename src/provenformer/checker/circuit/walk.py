@@ -8,6 +8,7 @@ fails.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.errors import Error
 from provenformer.checker.circuit.heads import Scores, write_attention, write_largest, write_mixture
+from provenformer.checker.circuit.kernels import write_pair_mean
 from provenformer.checker.circuit.limits import overflow, require_moderate_weights
 from provenformer.checker.circuit.linear import Combination, Ranges, atom_combination, difference, largest, of_lin
 from provenformer.checker.circuit.pairs import write_comparison, write_product
@@ -24,7 +26,7 @@ from provenformer.checker.circuit.ranges import ranges_of
 from provenformer.checker.circuit.state import Channel, State
 from provenformer.checker.circuit.units import Written, write_bias, write_scaled, write_table
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Claim
-from provenformer.symbols.graph import Apply, Attend, Compare, Graph, Largest, Lin, Pieces, Product
+from provenformer.symbols.graph import Apply, Attend, Compare, Graph, Largest, Lin, PairMean, Pieces, Product
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,13 @@ class CircuitBound:
 
 
 def circuit_bound(
-    network: CircuitNetwork, graph: Graph, outputs: list[Lin], low: FloatArray, high: FloatArray
-) -> CircuitBound:
-    """The bound that follows from the weights, or Rejected with block, channel and rule."""
+    network: CircuitNetwork, graph: Graph, outputs: list[Lin], low: FloatArray, high: FloatArray,
+    watch: Callable[[int, State], object] = lambda _layers, _state: None,
+) -> CircuitBound:  # fmt: skip
+    """The bound that follows from the weights, or Rejected with block, channel and rule.
+
+    `watch` is called with the number of layers and the state at the start and after every layer.
+    """
     d, n = network.token_dim, network.seq_len
     if (graph.token_dim, graph.seq_len, len(outputs)) != (d, n, d):
         raise Rejected("the formula and the network have different sizes")
@@ -48,16 +54,20 @@ def circuit_bound(
     with np.errstate(all="ignore"):  # an arithmetic that overflows has an infinite bound, or none: both fail
         beyond = require_moderate_weights(network)
         state = _start(network, ranges)
+        watch(0, state)
         for b, block in enumerate(network.circuit_blocks):
             beyond = beyond + overflow(f"block {b}", block, state)
             state = _after_heads(network, graph, b, block, state, claims.pop(2 * b + 1, {}))
+            watch(2 * b + 1, state)
             beyond = beyond + overflow(f"block {b}", block, state)
             state = _after_units(network, graph, b, block, state, claims.pop(2 * b + 2, {}))
+            watch(2 * b + 2, state)
         if claims:
             raise Rejected(f"the witness makes claims after layer {min(claims)}, where the network has no layer")
         beyond = beyond + overflow("readout", CircuitBlock((), *_readout_as_units(network)), state)
         worst = np.max([_readout(network, row, lin, state, graph) for row, lin in enumerate(outputs)], axis=0) + beyond
     worst = np.where(np.isnan(worst), np.inf, worst)
+    worst[0] = min(worst[0], worst[1])  # real arithmetic is an execution whose roundings are all 0
     if not np.isfinite(worst[0]):
         raise Rejected("no finite bound follows from these weights")
     return CircuitBound(**dict(zip(ARITHMETICS, map(float, worst), strict=True)))
@@ -72,10 +82,8 @@ def _claims(network: CircuitNetwork, graph: Graph) -> dict[int, dict[int, Claim]
             raise Rejected(f"claim {i} of the witness does not name channel, layer and atom by number")
         if not (0 <= claim.channel < network.model_dim and claim.layers > 0 and 0 <= claim.atom < len(graph.atoms)):
             raise Rejected(f"claim {i} of the witness names a channel, layer or atom that does not exist")
-        if claim.rows is not None and claim.rows.shape not in {
-            (1, network.seq_len),
-            (network.seq_len, network.seq_len),
-        }:
+        n = network.seq_len
+        if claim.rows is not None and claim.rows.shape not in {(1, n), (n, n), (n,)}:
             raise Rejected(f"claim {i} of the witness has a matrix of shape {claim.rows.shape}")
         of_layer = found.setdefault(claim.layers, {})
         if claim.channel in of_layer:
@@ -169,6 +177,8 @@ def _after_units(
             new[c] = write_table(units, operation, claim, before)
         elif isinstance(operation, Product):
             new[c] = write_product(units, operation, claim, before)
+        elif isinstance(operation, PairMean):
+            new[c] = write_pair_mean(units, operation, claim, before)
         elif isinstance(operation, Compare):
             new[c] = write_comparison(units, operation, claim, before)
         else:

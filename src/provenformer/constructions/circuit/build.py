@@ -1,18 +1,15 @@
-"""From parts to a network: budgets for tables, gadgets, errors, and the certificate's terms.
-
-A table of error delta has about C / sqrt(delta) knots, and its error counts amplification * delta in the result. The fewest
-knots for a given sum of errors have delta proportional to (C / amplification)^(2/3); amplifications come from one pass backwards.
-"""
+"""From parts to a network: gadgets within the budgets of budgets.py, errors, and the certificate's terms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from provenformer.base.arrays import FloatArray
-from provenformer.base.errors import ProvenformerError, TooLarge
+from provenformer.base.errors import ProvenformerError
+from provenformer.constructions.circuit.budgets import Budget, Planner, too_many
 from provenformer.constructions.circuit.errors import UNITS, Errors, TooWide
 from provenformer.constructions.circuit.gadgets import (
     CompareUnits,
@@ -22,14 +19,22 @@ from provenformer.constructions.circuit.gadgets import (
     SquareUnits,
     TableUnits,
 )  # fmt: skip
-from provenformer.constructions.circuit.heads import MaxHead, MeanHead, PickHead, RowsHead, SoftmaxHead, lambert
+from provenformer.constructions.circuit.heads import (
+    GatherHead,
+    MaxHead,
+    MeanHead,
+    PickHead,
+    RowsHead,
+    SoftmaxHead,
+    lambert,
+)  # fmt: skip
+from provenformer.constructions.circuit.nodes import NodeUnits
 from provenformer.constructions.circuit.parts import Lowered, Part
 from provenformer.constructions.circuit.sheet import Sheet
-from provenformer.constructions.circuit.tables import Density, Table, fit, units_of_pieces
+from provenformer.constructions.circuit.tables import Density, Table, exact_curve, fit, units_of_pieces
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.symbols.formula import Formula
-from provenformer.symbols.graph import Apply, Compare, Input, Largest, Pieces, Product
-from provenformer.symbols.jets import slope_bound
+from provenformer.symbols.graph import Apply, Attend, Compare, Input, Largest, PairMean, Pieces, Product
 
 HEAD_SHARE = 1e-3  # of the tolerance: what all maxima together may use; sharpness costs nothing
 UNDERFLOW = {"float64": 2.0**-900, "float32": 2.0**-80}  # what numbers below the smallest normal one may add (Lemma 0)
@@ -47,14 +52,19 @@ class Built:
     terms: dict[str, float]
 
 
-def build(lowered: Lowered, tolerance: float, max_units: int) -> Built:
-    """The network with the fewest units that is certified within the tolerance in float64."""
-    workshop = _Workshop.of(lowered)
-    gadgets = workshop.within(tolerance, max_units)
+def drawn(lowered: Lowered, tolerance: float, max_units: int) -> tuple[list[Gadget], Sheet]:
+    """The gadgets of the network with the fewest units within the tolerance, on a sheet: all sizes are known then."""
+    gadgets = _Workshop.of(lowered, tolerance).within(tolerance, max_units)
     in_place = {g.part.index: min(g.first.coefficients) for g in gadgets if isinstance(g, CompareUnits) and g.in_place}
     sheet = Sheet(lowered, in_place)
     for gadget in gadgets:
         gadget.emit(sheet)
+    return gadgets, sheet
+
+
+def build(lowered: Lowered, tolerance: float, max_units: int) -> Built:
+    """The network with the fewest units that is certified within the tolerance in float64."""
+    gadgets, sheet = drawn(lowered, tolerance, max_units)
     heads, exact = (bound(lowered, gadgets, Errors(0.0, tables=t)) for t in (False, True))
     bounds = {name: executed_bound(lowered, gadgets, name) for name in UNITS}
     network = sheet.network([g.part for g in gadgets])
@@ -62,6 +72,11 @@ def build(lowered: Lowered, tolerance: float, max_units: int) -> Built:
         bounds["float32"] = np.inf
     terms = {"tables": exact - heads, "attention": heads, "rounding": bounds["float64"] - exact}
     return Built(network, bounds, terms)
+
+
+def amplifications(lowered: Lowered, tolerance: float) -> dict[int, float]:
+    """By part: about how much its error counts in the output in which it counts most."""
+    return _Workshop.of(lowered, tolerance).planner.amplifications(tolerance)
 
 
 def bound(lowered: Lowered, gadgets: list[Gadget], errors: Errors) -> float:
@@ -81,141 +96,119 @@ def executed_bound(lowered: Lowered, gadgets: list[Gadget], precision: str) -> f
 
 @dataclass(eq=False)
 class _Workshop:
-    """What does not change while budgets are tried: which parts are tables, and how their knots grow."""
+    """Makes gadgets for parts, and tries budgets."""
 
     lowered: Lowered
-    tabled: list[Part]
-    knots: dict[int, float]  # C of each
-    steepness: dict[int, float]
-    densities: dict[tuple[Formula, float, float], Density]
-    tables: dict[object, Table]
+    sharp: float  # what every maximum may use of the tolerance
+    densities: dict[int, Density]  # of formulas, by part
+    products: dict[int, float]  # by part: about how many units each takes for an error of 1
     last_read: dict[int, int]  # the last layer that reads a part
 
     @classmethod
-    def of(cls, lowered: Lowered) -> _Workshop:
-        found = cls(lowered, [], {}, {}, {}, {}, _last_readers(lowered))
-        for part in lowered.parts:
-            operation, arguments = part.atom.operation, lowered.arguments.get(part.index, ())
-            if part.kind != "value" or not isinstance(operation, Apply | Product):
-                continue
-            found.tabled.append(part)
+    def of(cls, lowered: Lowered, tolerance: float) -> _Workshop:
+        values = [part for part in lowered.parts if part.kind == "value"]
+        peaks = sum(isinstance(part.atom.operation, Largest) for part in values)
+        densities: dict[int, Density] = {}
+        products: dict[int, float] = {}
+        known: dict[tuple[Formula, float, float], Density] = {}
+        for part in values:
+            operation, arguments = part.atom.operation, lowered.arguments[part.index]
             if isinstance(operation, Apply):
-                low, high = arguments[0].low, arguments[0].high
-                density = found._density(operation.formula, low, high)
-                found.knots[part.index] = max(density.knots_per_root(), 1e-6)
-                found.steepness[part.index] = slope_bound(operation.formula, low, high)
-            else:
+                key = (operation.formula, arguments[0].low, arguments[0].high)
+                if key not in known:
+                    known[key] = Density.of(*key)
+                densities[part.index] = known[key]
+            elif isinstance(operation, Product):
                 widths = [x.high - x.low for x in arguments]
-                found.knots[part.index] = max(float(np.sqrt(widths[0] * widths[1])), 1e-6)
-        return found
+                products[part.index] = max(float(np.sqrt(widths[0] * widths[1])), 1e-6)
+        return cls(lowered, tolerance * HEAD_SHARE / max(1, peaks), densities, products, _last_readers(lowered))
 
-    def _density(self, formula: Formula, low: float, high: float) -> Density:
-        key = (formula, low, high)
-        if key not in self.densities:
-            self.densities[key] = Density.of(formula, low, high)
-        return self.densities[key]
+    @cached_property
+    def planner(self) -> Planner:
+        return Planner(self.lowered, self.densities, self.products, self._gadget)
 
     def within(self, tolerance: float, max_units: int) -> list[Gadget]:
         """Gadgets with the widest errors for tables that keep the bound below the tolerance."""
-        peaks = sum(isinstance(part.atom.operation, Largest) for part in self.lowered.parts if part.kind == "value")
-        sharp = tolerance * HEAD_SHARE / max(1, peaks)
-        shape = self._shape(tolerance) if self.tabled else {}
+        planner = self.planner
+        budget = planner.plan(tolerance) if planner.tabled else Budget({}, {}, {})
+        planner.require_few(budget, max_units, tolerance)
         best, scale, low, high = None, 1.0, 0.0, np.inf
         found = np.inf
         for _ in range(ROUNDS):
-            budget = {i: scale * delta for i, delta in shape.items()}
-            self._require_few(budget, max_units, tolerance)
+            before = found
             try:
-                gadgets = self._gadgets(budget, sharp)
+                gadgets = self._gadgets(budget.scaled(scale))
                 found = bound(self.lowered, gadgets, Errors(UNITS["float64"]))
             except TooWide:
                 found = np.inf
             if found <= tolerance:
                 best, low = gadgets, scale
-                if not shape or found > 0.97 * tolerance or high / low < 1.02:
+                if not planner.tabled or found > 0.97 * tolerance or high / low < 1.02:
                     break
                 scale = min(scale * min(4.0, 0.99 * tolerance / found), high * 0.995)
-            elif not shape:
+            elif not planner.tabled:
                 break
             else:
                 high = scale
-                scale = (low + high) / 2 if low else scale * max(0.05, min(0.9, 0.98 * tolerance / found))
+                stuck = found > 0.999 * before  # pieces are whole numbers: a small step may change nothing
+                less = 0.7 if stuck else min(0.995, 0.99 * tolerance / found)
+                scale = (low + high) / 2 if low else scale * max(0.05, less)
+                planner.require_few(budget.scaled(scale), 2 * max_units, tolerance)
         if best is None:
             raise _unreachable(found, tolerance)
-        _require_units(best, max_units)
+        _require_units(best, max_units, tolerance, planner.size)
         return best
 
-    def _shape(self, tolerance: float) -> dict[int, float]:
-        """Errors of the tables in the right proportion, their amplified sum the tolerance."""
-        amplified = self._amplifications()
-        counts = np.array([self.knots[part.index] for part in self.tabled])
-        factors = np.array([amplified[part.index] for part in self.tabled])
-        largest = np.maximum(factors.max(axis=1), 1e-9)
-        shape = (counts / largest) ** (2 / 3)
-        total = (factors * shape[:, None]).sum(axis=0).max()
-        return {part.index: float(tolerance * s / total) for part, s in zip(self.tabled, shape, strict=True)}
-
-    def _amplifications(self) -> dict[int, FloatArray]:
-        """By part: how much its error counts in each output. One pass backwards over the shares of the gadgets."""
-        outputs = self.lowered.outputs
-        total = {part.index: np.zeros(len(outputs)) for part in self.lowered.parts}
-        for o, x in enumerate(outputs):
-            for i, c in x.coefficients.items():
-                total[i][o] += abs(c)
-        for part in reversed(self.lowered.parts):
-            for i, share in self._shares(part).items():
-                total[i] += share * total[part.index]
-        return total
-
-    def _shares(self, part: Part) -> dict[int, float]:
-        operation, arguments = part.atom.operation, self.lowered.arguments.get(part.index, ())
-        if part.kind == "value" and isinstance(operation, Apply):
-            steep = min(self.steepness[part.index], 1e6)
-            return {i: abs(c) * steep for i, c in arguments[0].coefficients.items()}
-        return self._gadget(part, {part.index: 1.0}, 1.0).shares(Errors(0.0))
-
-    def _gadgets(self, budget: dict[int, float], sharp: float) -> list[Gadget]:
+    def _gadgets(self, budget: Budget) -> list[Gadget]:
         errors, gadgets = Errors(UNITS["float64"]), []
+        tables: dict[object, Table] = {}
         for part in self.lowered.parts:
-            gadget = self._gadget(part, budget, sharp, errors)
+            operation = part.atom.operation
+            if part.index in self.planner.densities and isinstance(operation, Apply):
+                density, allowed = self.planner.densities[part.index], self.planner.allowed(part.index, budget)
+                key = (operation.formula, id(density), allowed.tobytes())
+                if key not in tables:
+                    tables[key] = fit(operation.formula, density, allowed)
+                of = self.lowered.arguments[part.index][0]
+                gadget: Gadget = TableUnits(part, of, tables[key], operation.slack)
+            else:
+                gadget = self._gadget(part, budget, errors)
             errors.set(part, gadget.error(errors))
             gadgets.append(gadget)
         return gadgets
 
-    def _gadget(self, part: Part, budget: dict[int, float], sharp: float, errors: Errors | None = None) -> Gadget:
+    def _gadget(self, part: Part, budget: Budget, errors: Errors) -> Gadget:
+        """Of everything but the tables of formulas."""
         if part.kind != "value":
             makers: dict[str, Callable[[Part], Gadget]] = {
                 "mean": MeanHead,
                 "pick": PickHead,
                 "rows": RowsHead,
                 "scaled": GateUnits,
+                "gathered": GatherHead,
             }
             return makers[part.kind](part)
         operation, arguments, n = part.atom.operation, self.lowered.arguments[part.index], self.lowered.graph.seq_len
         if isinstance(operation, Input):
             return InputChannel(part)
-        if isinstance(operation, Apply):
-            x = arguments[0]
-            key = (operation.formula, x.low, x.high, budget[part.index])
-            if key not in self.tables:
-                self.tables[key] = fit(*key, self._density(*key[:3]))
-            return TableUnits(part, x, self.tables[key], operation.slack)
         if isinstance(operation, Pieces):
             return TableUnits(part, arguments[0], _pieces_table(operation, arguments[0].low, arguments[0].high), 0.0)
         if isinstance(operation, Product):
             x, y = arguments
-            extra = (errors.of(x), errors.of(y)) if errors else (0.0, 0.0)
             radii = tuple(
-                (v.high - v.low) / 2 * (1 + SPARE) + 2 * e + 1e-9 * v.largest + 1e-300
-                for v, e in zip(arguments, extra, strict=True)
+                (v.high - v.low) / 2 * (1 + SPARE) + 2 * errors.of(v) + 1e-9 * v.largest + 1e-300 for v in arguments
             )
-            pieces = max(3, int(np.ceil(np.sqrt(radii[0] * radii[1] / budget[part.index]))))
+            pieces = max(3, int(np.ceil(np.sqrt(radii[0] * radii[1] / budget.within[part.index]))))
             return SquareUnits(part, x, y, pieces + (pieces + 1) % 2, (radii[0], radii[1]))
+        if isinstance(operation, PairMean):
+            return NodeUnits.of(part, operation, arguments)
         if isinstance(operation, Compare):
             return CompareUnits(part, arguments[0], arguments[1], operation.sign, self._takes_over(part))
         if isinstance(operation, Largest):
-            sharpness = 2.0 ** np.ceil(np.log2(lambert(n) / sharp + 1))
+            sharpness = 2.0 ** np.ceil(np.log2(lambert(n) / self.sharp + 1))
             return MaxHead(part, arguments[0], n, float(sharpness))
+        if not isinstance(operation, Attend):
+            raise TypeError(f"{type(operation).__name__} has no gadget")
         count = len(operation.queries)
         queries, keys = arguments[:count], arguments[count : 2 * count]
         return SoftmaxHead(part, queries, keys, operation.bias, arguments[-1], n, operation.score_key)
@@ -233,17 +226,6 @@ class _Workshop:
         ]  # fmt: skip
         return self.last_read[index] <= part.layer and rivals == [part]
 
-    def _require_few(self, budget: dict[int, float], max_units: int, tolerance: float) -> None:
-        """Before anything is allocated."""
-        counts = {i: self.knots[i] / np.sqrt(delta) for i, delta in budget.items()}
-        if sum(counts.values()) > 1.5 * max_units + 100:
-            raise _too_many(int(sum(counts.values())), max_units, tolerance, self._worst(counts))
-
-    def _worst(self, counts: dict[int, float]) -> str:
-        part = self.lowered.parts[max(counts, key=lambda i: counts[i])]
-        operation = part.atom.operation
-        return str(operation.formula) if isinstance(operation, Apply) else "a product"
-
 
 def _pieces_table(operation: Pieces, low: float, high: float) -> Table:
     """Exact: the pieces that [low, high] meets."""
@@ -252,11 +234,9 @@ def _pieces_table(operation: Pieces, low: float, high: float) -> Table:
     knots = np.array(operation.knots)[inside]
     units = units_of_pieces(knots, slopes, float(operation(knots[:1])[0]), low, high)
     # jumps and the value at the anchor are rounded
-    size = float(np.abs(slopes).max()) * (high - low) * len(knots) + abs(units.constant)
-    return Table(
-        units,
-        2.0**-53 * 8 * (len(operation.knots) + 2) * (size + float(np.abs(slopes).max()) * float(np.abs(knots).max())),
-    )
+    steepest = float(np.abs(slopes).max())
+    size = steepest * ((high - low) * len(knots) + float(np.abs(knots).max())) + abs(units.constant)
+    return Table(units, exact_curve(units, 2.0**-53 * 8 * (len(operation.knots) + 2) * size, low, high))
 
 
 def _last_readers(lowered: Lowered) -> dict[int, int]:
@@ -274,19 +254,10 @@ def _last_readers(lowered: Lowered) -> dict[int, int]:
     return last
 
 
-def _require_units(gadgets: list[Gadget], max_units: int) -> None:
+def _require_units(gadgets: list[Gadget], max_units: int, tolerance: float, size: float) -> None:
     if (total := sum(g.hidden_units for g in gadgets)) > max_units:
-        raise TooLarge(
-            f"the circuit needs {total:,} units (max_units={max_units:,}); use a larger tolerance or max_units."
-        )
-
-
-def _too_many(count: int, max_units: int, tolerance: float, worst: str) -> TooLarge:
-    fits = tolerance * (count / max_units) ** 2
-    return TooLarge(
-        f"the circuit needs about {count:,} units (max_units={max_units:,}), most of them for {worst}; "
-        f"a tolerance of about {fits:.1g} would fit, or a larger max_units."
-    )
+        largest = max(gadgets, key=lambda g: g.hidden_units)
+        raise too_many(f"{total:,}", tolerance * (total / max_units) ** 2, max_units, size, largest.part)
 
 
 def _unreachable(found: float, tolerance: float) -> ProvenformerError:

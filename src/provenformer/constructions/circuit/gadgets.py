@@ -9,28 +9,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
-from provenformer.constructions.circuit.errors import Errors, TooWide
+from provenformer.constructions.circuit.curves import Passed
+from provenformer.constructions.circuit.errors import RHO, Errors, TooWide, Weights, as_plain, settled, together
 from provenformer.constructions.circuit.parts import Local, Part
 from provenformer.constructions.circuit.sheet import Row, Sheet
 from provenformer.constructions.circuit.tables import Table, Units
-
-Shares = dict[int, float]  # by part: how much of its error goes on
-
-
-def shares_of(x: Local, factor: float) -> Shares:
-    """What the errors of the parts of a combination count for, times a factor."""
-    return {i: abs(c) * factor for i, c in x.coefficients.items()}
-
-
-def together(*shares: Shares) -> Shares:
-    """Sums, part by part."""
-    total: Shares = {}
-    for each in shares:
-        for i, share in each.items():
-            total[i] = total.get(i, 0.0) + share
-    return total
 
 
 class Gadget(ABC):
@@ -44,12 +30,12 @@ class Gadget(ABC):
         return 0
 
     @abstractmethod
-    def error(self, errors: Errors) -> float:
-        """A bound on |channel - value| from those of what is read."""
+    def error(self, errors: Errors) -> float | FloatArray:
+        """A bound on |channel - value| from those of what is read: plain, or a profile."""
 
     @abstractmethod
-    def shares(self, errors: Errors) -> Shares:
-        """About how much the error grows with that of each part that is read: guides the budget, proves nothing."""
+    def back(self, errors: Errors, weight: FloatArray) -> Weights:
+        """How much the errors of the parts that are read count if its own count `weight`: guides the budget, proves nothing."""
 
     @abstractmethod
     def emit(self, sheet: Sheet) -> None:
@@ -69,14 +55,15 @@ class TableUnits(Gadget):
     def hidden_units(self) -> int:
         return len(self.table.units)
 
-    def error(self, errors: Errors) -> float:
-        moved = self.table.units.steepest * errors.of(self.of)
-        own = self.table.error if errors.tables else 0.0
-        slack = self.slack if errors.unit else 0.0
-        return own + moved + slack + units_rounding(errors, self.of, self.table.units)
+    def _passed(self, errors: Errors) -> Passed:
+        return self.table.curve.through(errors.profile(self.of), errors.tables)
 
-    def shares(self, errors: Errors) -> Shares:  # noqa: ARG002
-        return shares_of(self.of, self.table.units.steepest)
+    def error(self, errors: Errors) -> FloatArray:
+        slack = self.slack if errors.unit else 0.0
+        return self._passed(errors).profile + slack + units_rounding(errors, self.of, self.table.units)
+
+    def back(self, errors: Errors, weight: FloatArray) -> Weights:
+        return errors.back(self.of, self._passed(errors).back(weight))
 
     def emit(self, sheet: Sheet) -> None:
         write_units(sheet, self.part, self.of, self.table.units)
@@ -126,13 +113,13 @@ class SquareUnits(Gadget):
     def hidden_units(self) -> int:
         return 2 * (self.pieces - 1) + any(self.centres)
 
-    def error(self, errors: Errors) -> float:
+    def error(self, errors: Errors) -> FloatArray:
         x, y = self.left, self.right
         ex, ey = errors.of(x), errors.of(y)
         (cx, cy), (rx, ry) = self.centres, self.radii
         if ex > rx - (x.high - x.low) / 2 or ey > ry - (y.high - y.low) / 2:
             raise TooWide(f"a product of values with errors {ex:.3g} and {ey:.3g}")
-        moved = x.largest * ey + y.largest * ex + ex * ey
+        moved = self._moved(errors)[0]
         own = rx * ry / self.pieces**2 * (1 + 1e-9) if errors.tables else 0.0
         if not errors.unit:
             return moved + own
@@ -142,8 +129,29 @@ class SquareUnits(Gadget):
         total = 4 * rx * ry * (1 + square) + 2 * line + abs(cx * cy)
         return moved + own + 4 * rx * ry * square + read * line + errors.gamma(2 * self.pieces + 8) * total
 
-    def shares(self, errors: Errors) -> Shares:  # noqa: ARG002
-        return together(shares_of(self.left, self.right.largest), shares_of(self.right, self.left.largest))
+    def _moved(self, errors: Errors) -> tuple[FloatArray, NDArray[np.intp]]:
+        """|x^ y^ - x y| <= |x| e_y + |y| e_x + e_x e_y with e = alpha + rho |value|: a pair for each choice of two pairs."""
+        a, b = errors.profile(self.left)[:, None], errors.profile(self.right)
+        r, s = RHO[:, None], RHO
+        alpha = self.left.largest * b * (1 + r) + self.right.largest * a * (1 + s) + a * b
+        return settled(alpha.ravel(), (r + s + r * s).ravel(), self.part.low, self.part.high)
+
+    def back(self, errors: Errors, weight: FloatArray) -> Weights:
+        profile, pair = self._moved(errors)
+        left, right = np.divmod(pair, len(RHO))
+        r, s = RHO[left], RHO[right]
+        a, b = errors.profile(self.left)[left], errors.profile(self.right)[right]
+        value = np.where(r + s + r * s > RHO, self.part.size, max(self.part.low, -self.part.high, 0.0))
+        count = weight[0] * (profile > 0)
+        relative = weight[1] * (profile == 0) + value * count
+        found = np.zeros_like(weight), np.zeros_like(weight)
+        x, y = self.left.largest, self.right.largest
+        for one, at, gain, more in (
+            (found[0], left, y * (1 + s) + b, 1 + s),
+            (found[1], right, x * (1 + r) + a, 1 + r),
+        ):
+            np.add.at(one.transpose(2, 0, 1), at, np.stack([gain * count, more * relative]).transpose(2, 0, 1))
+        return together(errors.back(self.left, found[0]), errors.back(self.right, found[1]))
 
     @property
     def _offset(self) -> float:
@@ -193,9 +201,9 @@ class CompareUnits(Gadget):
         rounding = (2 * errors.reading(self.first, self.second) + errors.gamma(8)) * (size + self._copy_offset)
         return max(ea, eb) + rounding
 
-    def shares(self, errors: Errors) -> Shares:  # noqa: ARG002
-        first, second = shares_of(self.first, 1.0), shares_of(self.second, 1.0)
-        return {i: max(first.get(i, 0.0), second.get(i, 0.0)) for i in {*first, *second}}
+    def back(self, errors: Errors, weight: FloatArray) -> Weights:
+        larger = max((self.first, self.second), key=errors.of)
+        return errors.back(larger, as_plain(weight))
 
     @property
     def _copy_offset(self) -> float:
@@ -248,8 +256,8 @@ class GateUnits(Gadget):
             raise TooWide(f"a scaled value with error {error:.3g}")
         return largest * (error + errors.gamma(self.hidden_units + 6) * (self._source.size + error))
 
-    def shares(self, errors: Errors) -> Shares:  # noqa: ARG002
-        return {self._source.index: float(self._factors.max())}
+    def back(self, errors: Errors, weight: FloatArray) -> Weights:  # noqa: ARG002
+        return {self._source.index: float(self._factors.max()) * as_plain(weight)}
 
     def emit(self, sheet: Sheet) -> None:
         for factor in sorted(set(self._factors[self._factors != 0])):
@@ -269,7 +277,7 @@ class InputChannel(Gadget):
     def error(self, errors: Errors) -> float:  # noqa: ARG002
         return 0.0
 
-    def shares(self, errors: Errors) -> Shares:  # noqa: ARG002
+    def back(self, errors: Errors, weight: FloatArray) -> Weights:  # noqa: ARG002
         return {}
 
     def emit(self, sheet: Sheet) -> None:

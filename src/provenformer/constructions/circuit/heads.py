@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
-from provenformer.constructions.circuit.errors import Errors
-from provenformer.constructions.circuit.gadgets import Gadget, Shares, shares_of, source_of, together
+from provenformer.constructions.circuit.errors import Errors, Weights, as_plain, together
+from provenformer.constructions.circuit.gadgets import Gadget, source_of
 from provenformer.constructions.circuit.parts import Local, Part
 from provenformer.constructions.circuit.sheet import Row, Sheet
 
@@ -24,21 +24,42 @@ class MeanHead(Gadget):
 
     part: Part
 
-    def error(self, errors: Errors) -> float:
+    def error(self, errors: Errors) -> float | FloatArray:
         source = source_of(self.part)
         error = errors.of_part[source.index]
-        n = self._length
-        return error + errors.gamma(n + 12) * (source.size + error)
+        rounding = errors.gamma(self._length + 12) * (source.size + error)
+        return (errors.profiles[source.index] if errors.signs[source.index] else error) + rounding
 
     @property
     def _length(self) -> int:
         return int(rows_of(self.part).shape[1])
 
-    def shares(self, errors: Errors) -> Shares:  # noqa: ARG002
-        return {source_of(self.part).index: 1.0}
+    def back(self, errors: Errors, weight: FloatArray) -> Weights:
+        source = source_of(self.part).index
+        return {source: weight if errors.signs[source] else as_plain(weight)}
 
     def emit(self, sheet: Sheet) -> None:
         _carry(sheet, self.part, ("mean",), [], [])
+
+
+@dataclass(frozen=True, eq=False)
+class GatherHead(Gadget):
+    """One token's value at every token: n times the mean of what a gate let through there alone (Lemma 11)."""
+
+    part: Part
+
+    def error(self, errors: Errors) -> float:
+        gate = source_of(self.part)
+        error = errors.of_part[gate.index]
+        return error + errors.gamma(32) * (gate.size + error)
+
+    def back(self, errors: Errors, weight: FloatArray) -> Weights:  # noqa: ARG002
+        return {source_of(self.part).index: as_plain(weight)}
+
+    def emit(self, sheet: Sheet) -> None:
+        head = sheet.head(self.part, ("mean",), [], [])
+        count = float(rows_of(self.part).shape[1])
+        head.values.append((Row({sheet.channel_of(source_of(self.part)): 1.0}), sheet.channel_of(self.part), count))
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +123,8 @@ class PickHead(Gadget):
         tail = n * float(np.exp(min(0.0, noise - self._gap)))
         return error + (2 * tail + errors.gamma(24)) * (source.size + error)
 
-    def shares(self, errors: Errors) -> Shares:  # noqa: ARG002
-        return {source_of(self.part).index: 1.0}
+    def back(self, errors: Errors, weight: FloatArray) -> Weights:  # noqa: ARG002
+        return {source_of(self.part).index: as_plain(weight)}
 
     def emit(self, sheet: Sheet) -> None:
         keys = [sheet.position(row) for row in self._circle]
@@ -136,8 +157,8 @@ class RowsHead(Gadget):
         noise = float(np.expm1(2 * errors.gamma(8) * (float(np.abs(self._scores).max()) + 1)))
         return error + (self._distance + noise + errors.gamma(2 * n + 24)) * (source.size + error)
 
-    def shares(self, errors: Errors) -> Shares:  # noqa: ARG002
-        return {source_of(self.part).index: 1.0}
+    def back(self, errors: Errors, weight: FloatArray) -> Weights:  # noqa: ARG002
+        return {source_of(self.part).index: as_plain(weight)}
 
     def emit(self, sheet: Sheet) -> None:
         queries, keys = positional_scores(sheet, self._scores)
@@ -163,8 +184,8 @@ class MaxHead(Gadget):
         read = (errors.reading(self.of) + errors.gamma(8)) * 2 * size
         return errors.of(self.of) + self.own + 2 * read + errors.gamma(2 * self.length + 32) * size
 
-    def shares(self, errors: Errors) -> Shares:  # noqa: ARG002
-        return shares_of(self.of, 1.0)
+    def back(self, errors: Errors, weight: FloatArray) -> Weights:
+        return errors.back(self.of, as_plain(weight))
 
     def emit(self, sheet: Sheet) -> None:
         row = sheet.row(self.of)
@@ -205,11 +226,13 @@ class SoftmaxHead(Gadget):
         rounding = (errors.gamma(2 * self.length + 32) + errors.reading(self.values)) * size
         return error + float(np.tanh(moved / 2)) * spread + rounding
 
-    def shares(self, errors: Errors) -> Shares:  # noqa: ARG002
+    def back(self, errors: Errors, weight: FloatArray) -> Weights:
+        weight = as_plain(weight)
         half = (self.values.high - self.values.low) / 2
-        pairs = zip(self.queries, self.keys, strict=True)
-        scores = [together(shares_of(q, half * k.largest), shares_of(k, half * q.largest)) for q, k in pairs]
-        return together(shares_of(self.values, 1.0), *scores)
+        found = [errors.back(self.values, weight)]
+        for q, k in zip(self.queries, self.keys, strict=True):
+            found += [errors.back(q, half * k.largest * weight), errors.back(k, half * q.largest * weight)]
+        return together(*found)
 
     def emit(self, sheet: Sheet) -> None:
         queries = [sheet.row(q) for q in self.queries]
@@ -246,10 +269,10 @@ def positional_scores(sheet: Sheet, scores: FloatArray) -> tuple[list[Row], list
 
 def _combined(weights: Sequence[float] | FloatArray, rows: Sequence[Row]) -> Row:
     found: dict[int, float] = {}
-    for weight, row in zip(weights, rows, strict=True):
-        for channel, value in row.weights.items():
-            if weight != 0:
-                found[channel] = found.get(channel, 0.0) + float(weight) * value
+    values = np.asarray(weights, dtype=np.float64)
+    for i in np.flatnonzero(values).tolist():
+        for channel, value in rows[i].weights.items():
+            found[channel] = found.get(channel, 0.0) + float(values[i]) * value
     return Row(found)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.constructions.circuit.parts import Local, Lowered, Part
+from provenformer.constructions.plan import CircuitPlan
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Claim, Head
 
 
@@ -103,10 +104,24 @@ class Sheet:
         """The head of that key in the block of a part: one head serves all values that it carries."""
         return self._blocks[(part.layer - 1) // 2].heads.setdefault(key, HeadSheet(queries, keys))
 
+    def _readout(self) -> list[Row]:
+        """The outputs, as read from the channels; may still add positions."""
+        return [self.row(x) for x in self.lowered.outputs]
+
+    def plan(self) -> CircuitPlan:
+        """The sizes of `network`, without an array of weights."""
+        graph = self.lowered.graph
+        self._readout()
+        return CircuitPlan(
+            graph.token_dim, graph.seq_len, len(self.names), sum(bool(v.any()) for v in self._vectors.values()),
+            tuple(len(block.units) for block in self._blocks),
+            tuple(tuple((len(head.queries), len(head.values)) for head in block.heads.values()) for block in self._blocks),
+        )  # fmt: skip
+
     def network(self, gadget_parts: Sequence[Part]) -> CircuitNetwork:
         """All that was written, as a network; gadget_parts are the parts that were made, in order."""
         graph = self.lowered.graph
-        readout = [self.row(x) for x in self.lowered.outputs]  # may still add positions
+        readout = self._readout()
         size = len(self.names)
         positions = np.zeros((size, graph.seq_len))
         for channel, values in self._vectors.items():
@@ -117,7 +132,7 @@ class Sheet:
         ]  # fmt: skip
         return CircuitNetwork(
             graph.token_dim, graph.seq_len, tuple(_block(block, size) for block in self._blocks), positions,
-            _matrix(readout, size), _biases(readout), tuple(self.names), tuple(claims),
+            _matrix(readout, size), _biases(readout), tuple(self.names), tuple(claims), graph.steps,
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""construction="sum": the default. Same class as the paper's networks, no lost cubes, no temperature (docs/sum.md)."""
+"""construction="sum": the default among tables. Same class as the paper's networks, no lost cubes (docs/sum.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 // The start: which page is shown, by the hash of the address. Each page is made when it is first visited.
 
+import { circuitsPage } from "./circuits.js";
 import { explorer } from "./explorer.js";
 import { infinitePage } from "./infinite.js";
 import { repeatsPage } from "./repeats.js";
@@ -9,6 +10,7 @@ import { theorem3Page } from "./theorem3.js";
 const start = JSON.parse(document.getElementById("start").textContent);
 const pages = {
   explorer: () => explorer(start),
+  circuits: () => circuitsPage(start),
   "theorem-2": theorem2Page,
   "theorem-3": () => theorem3Page(start.targets),
   repeats: repeatsPage,

@@ -1,0 +1,240 @@
+"""The page about a circuit: its claim, its graph, and every value with what makes it and how far it may be off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from provenformer.anatomy.nodes import Node
+from provenformer.anatomy.words import upper
+from provenformer.certificates.certificate import CIRCUIT_TERM_MEANINGS
+from provenformer.certificates.claim import YOURS, claim_about
+from provenformer.functions import targets
+from provenformer.look.circuit import CircuitSubject
+from provenformer.networks.inside import distinct_names
+from provenformer.report.circuit_findings import CircuitFindings
+from provenformer.report.figures import sequence_name
+from provenformer.report.page import Row, figure, number, render
+from provenformer.report.pictures import Picture
+from provenformer.storage import source_digest
+
+MOST_TOKENS = 8
+MOST_CHANNELS = 60
+NOT_HERE = "not known"
+Rows = list[list[Any]]
+
+
+def page(found: CircuitFindings, drawn: dict[str, Picture], folder: str) -> str:
+    """The page for what was found; `folder` is named in the commands it gives."""
+    subject = found.subject
+    tokens = min(subject.seq_len, MOST_TOKENS)
+    return render(
+        "circuit.html",
+        folder,
+        title=f"{subject.target_name} as a Transformer",
+        lead=_lead(subject),
+        asked=_asked(subject),
+        claim=_claim(subject),
+        confirmed=_confirmed(subject),
+        missing=subject.missing,
+        terms=_terms(subject),
+        bounds=_bounds(found),
+        measured=found.measured,
+        sizes=_sizes(subject),
+        nodes=_nodes(found),
+        folded=found.folded,
+        tables=_tables(found),
+        blocks=_blocks(subject),
+        channels=_channels(subject),
+        all_channels=subject.network.model_dim,
+        tokens=tokens,
+        token_heads=["value", *(f"token {j + 1}" for j in range(tokens))],
+        more_tokens=subject.seq_len - tokens,
+        values=_values(found, tokens),
+        sequence=sequence_name(found.sequence),
+        figures={name: figure(picture) for name, picture in drawn.items()},
+    )
+
+
+def bound(value: float | None) -> Any:
+    """A bound for people, rounded up, with the exact one in its `value`."""
+    return NOT_HERE if value is None else Markup('<data value="{}">{}</data>').format(repr(float(value)), upper(value))
+
+
+def _lead(subject: CircuitSubject) -> str:
+    network, certificate = subject.network, subject.certificate
+    several = "" if network.blocks == 1 else "s"
+    blocks = f"{network.blocks:,} Transformer block{several}, constructed from the formula and not trained"
+    if certificate.norm_order is None:
+        return f"{blocks}: for every input of the box, no number is further than {upper(certificate.bound)} from the target's."
+    return f"{blocks}: within {upper(certificate.bound)} of the target in d_{certificate.norm_order:g}."
+
+
+def _asked(subject: CircuitSubject) -> list[Row]:
+    rows: list[Row] = [("target", subject.target_name)]
+    if subject.target is not None and targets.is_built_in(subject.target):
+        rows.append(("formula", targets.describe(subject.target.name)))
+    ends = [f"[{a:g}, {b:g}]" for a, b in zip(*subject.support, strict=True)]
+    norm = subject.certificate.norm_order
+    return [
+        *rows, ("numbers per token, d", number(subject.token_dim)), ("tokens, n", number(subject.seq_len)),
+        ("box", ends[0] if len(set(ends)) == 1 else " x ".join(ends)),
+        ("norm", "the largest entry (sup)" if norm is None else f"p = {norm:g}"),
+        ("construction", "circuit: the formula itself, each of its operations by heads or ReLU units"),
+    ]  # fmt: skip
+
+
+def _claim(subject: CircuitSubject) -> list[Row]:
+    """In full, as `verify` states it."""
+    if subject.target is None:
+        return [("claim", subject.certificate.short), ("target", f"{subject.target_name}, which is not here")]
+    claim = claim_about(subject.certificate, subject.target, YOURS, source_digest(subject.target))
+    return [
+        ("claim", claim.sentence),
+        ("target", claim.about),
+        ("basis", claim.basis),
+        *(("note", note) for note in claim.notes),
+    ]
+
+
+def _confirmed(subject: CircuitSubject) -> tuple[bool, str] | None:
+    """What the checker's walk, done for this page, says of the sup norm; None without the function."""
+    circuit, claimed = subject.circuit, subject.certificate.details.get("sup")
+    if circuit is None:
+        return None
+    errors = [node.error.float64 for node in circuit.nodes if node.kind == "output" and node.error is not None]
+    if circuit.rejected is not None or not errors:
+        return False, f"The checker does not accept this network for this function: {circuit.rejected}."
+    found = max(errors)
+    if not isinstance(claimed, float) or found > claimed * (1 + 1e-9):
+        return (
+            False,
+            f"The weights give {upper(found)} for the largest entry in float64, which is more than the certificate states.",
+        )
+    return (
+        True,
+        f"Derived again from the weights for this page: no entry is off by more than {upper(found)} in float64.",
+    )
+
+
+def _terms(subject: CircuitSubject) -> Rows:
+    whole = subject.certificate.bound or 1.0
+    return [
+        [name, bound(float(value)), f"{value / whole:.1%}", CIRCUIT_TERM_MEANINGS.get(name, "")]
+        for name, value in subject.certificate.terms.items()
+    ]
+
+
+def _bounds(found: CircuitFindings) -> Rows:
+    """Precision, certified in the norm of the certificate, the same for the largest entry, measured."""
+    certificate = found.subject.certificate
+    sup = certificate.details.get("sup")
+    scale = sup / certificate.bound if isinstance(sup, float) and certificate.bound else 1.0
+    rows = []
+    for precision in ("float64", "float32"):
+        certified = certificate.bounds.get(precision)
+        largest = None if certified is None else certified * scale
+        seen = NOT_HERE if found.measured is None else number(found.measured.outputs[precision])
+        stated = "none: rounding leaves the planned ranges" if certified is None else bound(certified)
+        rows.append([precision, stated, bound(largest) if largest is not None else "", seen])
+    return rows
+
+
+def _sizes(subject: CircuitSubject) -> list[Row]:
+    network = subject.network
+    tensors = network.tensors()
+    weights = sum(int(np.count_nonzero(v)) for name, v in tensors.items() if not name.startswith("witness."))
+    return [
+        ("blocks", number(network.blocks)), ("heads", number(network.heads)),
+        ("ReLU units", number(sum(network.hidden_units.values()))), ("channels", number(network.model_dim)),
+        ("parameters", number(network.parameters)), ("weights that are not 0, without positions", number(weights)),
+    ]  # fmt: skip
+
+
+def _nodes(found: CircuitFindings) -> Rows:
+    """Name, words, made by, channel, range, bound, measured, bound in float32; a row of one cell for blocks that are folded."""
+    if found.subject.circuit is None:
+        return []
+    seen = dict(
+        zip((node.index for node in found.subject.nodes), found.measured.nodes if found.measured else [], strict=False)
+    )
+    rows: Rows = []
+    folded = {first: (first, last) for first, last in found.folded}
+    outputs = [node for node in found.subject.circuit.nodes if node.kind == "output"]
+    for node in [*found.shown, *outputs]:
+        rows.append(_node(node, seen.get(node.index)))
+        after = folded.get((node.block if node.block is not None else -2) + 1)
+        if after and not any(n.block == node.block and n.index > node.index for n in found.shown):
+            rows.append([f"blocks {after[0]} to {after[1]}: as the block before"])
+    return rows
+
+
+def _node(node: Node, seen: float | None) -> list[Any]:
+    errors = (None, None) if node.error is None else (node.error.float64, node.error.float32)
+    made = node.by if node.block is None else f"block {node.block}, {node.by}"
+    channel = "" if node.channel is None else number(node.channel)
+    measured = "" if seen is None else Markup('<data value="{}">{}</data>').format(repr(seen), f"{seen:.2g}")
+    return [node.name, node.words, made, channel, node.range, bound(errors[0]), measured, bound(errors[1])]
+
+
+def _tables(found: CircuitFindings) -> Rows:
+    return [
+        [
+            table.node.name, table.node.words, number(table.node.units),
+            f"[{table.argument[0]:.4g}, {table.argument[-1]:.4g}]", number(table.error),
+        ]
+        for table in found.tables
+    ]  # fmt: skip
+
+
+def _blocks(subject: CircuitSubject) -> Rows:
+    """Block, heads and what they make, units and what they make."""
+    rows: Rows = []
+    names = distinct_names(subject.network)
+    for b, block in enumerate(subject.network.circuit_blocks):
+        heads = []
+        for k, head in enumerate(block.heads):
+            written = np.flatnonzero(head.W_O.any(axis=1))
+            size = f"head size {len(head.b_Q)}" if len(head.b_Q) else "uniform"
+            heads.append(f"head {k} ({size}): {_held(subject, b, 1, written, names)}")
+        written = np.flatnonzero(block.W_2.any(axis=1) | (block.b_2 != 0))
+        units = f"{len(block.b_1):,}: {_held(subject, b, 2, written, names)}" if len(written) else "none"
+        rows.append([number(b), "; ".join(heads) or "none", units])
+    return rows
+
+
+def _held(subject: CircuitSubject, block: int, half: int, channels: Any, names: tuple[str, ...]) -> str:
+    """The nodes that channels hold after a layer, or the names of the channels."""
+    made = {node.channel: node.name for node in subject.nodes if node.layers == 2 * block + half}
+    listed = [made.get(int(c), names[c]) for c in channels]
+    return ", ".join(listed) if len(listed) <= 12 else f"{', '.join(listed[:11])} and {len(listed) - 11} more"
+
+
+def _channels(subject: CircuitSubject) -> Rows:
+    """Number, name, what it holds in order."""
+    held: dict[int, list[str]] = {}
+    for node in subject.nodes:
+        held.setdefault(node.channel or 0, []).append(node.name)
+    fixed = subject.network.constant_channels
+    rows: Rows = []
+    for c, name in enumerate(distinct_names(subject.network)[:MOST_CHANNELS]):
+        holds = held.get(c, [])
+        listed = ", then ".join(holds) if len(holds) <= 4 else f"{holds[0]}, then {holds[1]}, … and at last {holds[-1]}"
+        rows.append([number(c), name, listed or ("numbers by position, throughout" if fixed[c] else NOT_HERE)])
+    return rows
+
+
+def _values(found: CircuitFindings, tokens: int) -> Rows:
+    """Per node the numbers that its channel holds, for the first tokens; then network and target."""
+    rows: Rows = []
+    if found.values is not None:
+        for node in found.shown:
+            rows.append([node.name, *(number(float(v)) for v in found.values.held[node.index, 0, :tokens])])
+    several = found.subject.token_dim > 1
+    for name, values in (("network g", found.output), ("target f", found.wanted)):
+        for row, numbers in enumerate([] if values is None else values):
+            label = f"{name}, row {row}" if several else name
+            rows.append([label, *(number(float(v)) for v in numbers[:tokens])])
+    return rows

@@ -1,0 +1,45 @@
+"""What was found, kept as JSON in tests/fuzz/found, and tried again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fuzz.circuits import CircuitCase, try_circuit
+from fuzz.forgeries import try_forgery
+from fuzz.functions import Case, try_case
+from fuzz.outcome import Built, Outcome
+
+FOUND = Path(__file__).parents[2] / "fuzz" / "found"
+AnyCase = Case | CircuitCase
+
+
+def random_case(rng: np.random.Generator, circuit: bool) -> AnyCase:
+    return CircuitCase.random(rng) if circuit else Case.random(rng)
+
+
+def tried(case: AnyCase) -> tuple[Outcome, Built | None]:
+    """What became of a random function, and its network if there is one."""
+    return try_circuit(case) if isinstance(case, CircuitCase) else try_case(case)
+
+
+def keep(kind: str, finding: dict[str, Any]) -> None:
+    """Write a finding to a file of its own; `again` reads it."""
+    FOUND.mkdir(exist_ok=True)
+    place = FOUND / f"{kind}-{len(list(FOUND.iterdir())):03d}.json"
+    place.write_text(json.dumps(finding, indent=1) + "\n")
+    print(f"FOUND {place}: {finding['found']}", flush=True)
+
+
+def again(finding: dict[str, Any]) -> str:
+    """What is wrong now with a finding: empty if nothing is."""
+    kept = finding.get("case")
+    built = None
+    if kept is not None:
+        outcome, built = tried(CircuitCase(**kept) if "construction" not in kept else Case(**kept))
+        if outcome.wrong or built is None or "seed" not in finding:
+            return outcome.wrong
+    return try_forgery(tuple(finding["seed"]), built).wrong
