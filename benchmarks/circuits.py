@@ -124,9 +124,9 @@ def run(case: Case, earlier: dict[bytes, tuple[float, int]] | None = None) -> di
     row["measured"], row["inputs"] = earlier[digest]
     row["measured float32"], row["inputs float32"] = measured(f, c, INPUTS_FLOAT32, np.float32)
     row["ratio"] = row["certified"] / row["measured"] if row["measured"] else None
-    row["holds"] = bool(made[1]) and row["measured"] <= row["certified"] + 1e-12  # f itself is computed in float64
+    row["holds"] = bool(made[1] and row["measured"] <= row["certified"] + 1e-12)  # f itself is computed in float64
     if bounds.get("float32") is not None:
-        row["holds"] = row["holds"] and row["measured float32"] <= bounds["float32"] + 1e-12
+        row["holds"] = bool(row["holds"] and row["measured float32"] <= bounds["float32"] + 1e-12)
     return row
 
 
