@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forging import forge, measured, off_ramp_points, ramp_points
-from fuzz.forgeries import altered
+from fuzz.table_forgeries import altered
 
 import provenformer as pf
 from provenformer.base.errors import Rejected

@@ -75,12 +75,13 @@ def output_bias_of_circuits_not_read(patch: Patch) -> None:
 def curvature_between_knots_forgotten(patch: Patch) -> None:
     patch.setattr(pieces, "_peak", lambda one, other, _: np.maximum(one, other))
     patch.setattr(pieces, "_refined", lambda points, values: (points, values))
-    errors = tables.segment_errors
+    curve = tables.read_back
 
     def halved(*args: Any) -> Any:
-        return tuple(0.5 * part for part in errors(*args))
+        found = curve(*args)
+        return replace(found, own=0.5 * found.own)
 
-    patch.setattr(tables, "segment_errors", halved)
+    patch.setattr(tables, "read_back", halved)
 
 
 def moving_scores_cost_nothing(patch: Patch) -> None:

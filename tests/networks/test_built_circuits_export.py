@@ -1,5 +1,6 @@
 """Circuits that compile() made, run by numpy, torch and onnxruntime: all within the certified rounding of each other."""
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from provenformer.symbols.trace import samples
 
 torch = pytest.importorskip("torch")
 
-TARGETS: dict[str, pf.Target] = {name: pf.targets.get(name, 1, 16) for name in pf.targets.names()} | {
+TARGETS: dict[str, pf.Target] = {name: pf.targets.get(name, 1, 16) for name in pf.targets.names() if name != "rank"} | {
     "softmax-mean of three numbers": pf.targets.get("softmax-mean", 3, 5, (-1.0, 2.0)),
     "layer norm": target(COMPILES["layer norm"]),
     "causal attention": target(COMPILES["causal attention"]),
@@ -108,7 +109,7 @@ def test_a_batch_in_parts_on_several_threads_is_the_same(monkeypatch: pytest.Mon
     x = c.target.sample(50, seed=4)
     whole = c.network(x)
     monkeypatch.setattr(program, "MEMORY", 32 * 32 * 7)
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     again = pf.compile(c.target, tolerance=1e-2, norm_order=np.inf, construction="circuit")
     assert again.network._program(np.float64).at_once == 7
     assert np.abs(again.network(x) - whole).max() <= 2 * c.certificate.terms["rounding"]

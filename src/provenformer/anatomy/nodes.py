@@ -34,9 +34,9 @@ class Edge:
 class Node:
     """A value: what it is in words, where it is made and kept, between what it lies and how far the channel may be from it.
 
-    layers   how many layers have been applied when it is there: 0 for inputs, 2 b + 1 after the heads of block b, 2 b + 2
-             after its units, one more than all of them for outputs
-    heads    which heads of the block add to its channel (from 0); units: how many of its units do
+    `layers` is how many layers have been applied when it is there: 0 for inputs, 2 b + 1 after the heads of block b, 2 b + 2
+    after its units, one more than all for outputs. `heads` are those of the block that add to its channel, from 0; `units` is
+    how many of its units do.
     """
 
     index: int

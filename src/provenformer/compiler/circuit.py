@@ -178,7 +178,7 @@ def _checked(target: Target, traced: Traced, built: Built) -> CircuitBound:
         return circuit_bound(built.network, traced.graph, traced.outputs, target.low, target.high)
     except Rejected as verdict:
         raise ProvenformerError(
-            f"the checker does not accept this circuit ({verdict}); use construction='sum'."
+            f"the checker does not accept this circuit ({verdict}); this is a fault of provenformer: please report the function."
         ) from verdict
 
 

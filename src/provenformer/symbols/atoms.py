@@ -323,7 +323,10 @@ def _padded(graph: Graph, x: Lin) -> tuple[Lin, int | None]:
     if x.rows in (1, n):
         return x, None
     if x.rows > n:
-        raise Untraceable(f"a token axis of {x.rows} entries is longer than the sequence ({n}); keep to {n} tokens.")
+        raise Untraceable(
+            f"an axis of {x.rows} entries holds features and tokens of a sequence of {n}; keep them apart, and reduce over both "
+            "with axis=(-2, -1)."
+        )
     choice = np.zeros((n, x.rows))
     choice[np.arange(n), np.minimum(np.arange(n), x.rows - 1)] = 1.0
     return mix(graph, x, choice), x.rows

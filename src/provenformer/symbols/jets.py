@@ -226,7 +226,7 @@ def _absolute(a: Jet) -> Jet:
 def _refuse_domain(name: str, x: Interval) -> None:
     raise Untraceable(
         f"{name} of a value in [{x.lo.min():.4g}, {x.hi.max():.4g}] leaves its domain; "
-        "add a positive constant inside, or use np.var where a variance is written as E[x^2] - E[x]^2."
+        "add a positive constant inside, as in np.sqrt(np.var(x) + 0.01); write a variance as np.var(x), not as E[x^2] - E[x]^2."
     )
 
 

@@ -56,6 +56,8 @@ def scale(graph: Graph, x: Lin, factors: FloatArray | float) -> Lin:
     _require_digits(x, array)
     if (array == array[0]).all() and len(array) in (1, x.rows):
         factor = float(array[0])
+        if factor == 0:
+            return _lin(x.rows, {}, np.zeros(1), 0.0)
         terms = {i: Term(t.own * factor, None if t.mix is None else t.mix * factor) for i, t in x.terms.items()}
         result = _lin(x.rows, terms, x.constant * factor, 0.0)
         exact = factor == 0 or np.frexp(factor)[0] in (0.5, -0.5)  # a power of two

@@ -22,6 +22,7 @@ DISCONTINUOUS = (
     "trunc", "argsort", "argmax", "argmin",
 )  # fmt: skip
 ROUNDINGS = 16
+FEW = 4  # entries of a sequence up to which a table is of use
 BATCHES = (2, 3)  # sequences in the batches that a function is traced on; neither may matter
 
 
@@ -84,9 +85,23 @@ def _traced(target: Target, batch: int, steps: Sequence[float]) -> Traced:
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         jumps = any(f"numpy.{name} " in f"{reason} " for name in DISCONTINUOUS)
-        remedy = "it jumps; use np.maximum, np.clip or a steep np.tanh" if jumps else "use construction='sum'"
-        raise Untraceable(f"target '{target.name}' cannot be a circuit: {reason}; {remedy}.") from error
+        raise Untraceable(
+            f"target '{target.name}' cannot be a circuit: {reason}{_remedy(reason, jumps, d * n)}."
+        ) from error
     return Traced(graph, _outputs(target, graph, result, (batch, d, n)))
+
+
+def _remedy(reason: str, jumps: bool, entries: int) -> str:
+    """What to do about an operation without a rule; a reason with a semicolon says so itself."""
+    if jumps:
+        return "; it jumps: use np.maximum, np.clip or a steep np.tanh"
+    if "; " in reason:
+        return ""
+    return (
+        "; use construction='sum'"
+        if entries <= FEW
+        else "; write it with the functions that docs/own-function.md lists"
+    )
 
 
 def require_agreement(target: Target, traced: Traced) -> None:

@@ -13,6 +13,7 @@ from provenformer.checker.circuit.walk import circuit_bound
 from provenformer.constructions.circuit.build import build
 from provenformer.constructions.circuit.nodes import kinks
 from provenformer.constructions.circuit.parts import lower
+from provenformer.networks.circuit import CircuitNetwork
 from provenformer.symbols.formula import VARIABLE, Formula, apply, constant
 from provenformer.symbols.trace import samples, trace
 
@@ -102,6 +103,7 @@ def test_it_is_saved_and_verified(tmp_path: Any) -> None:
         assert bool(any(c.network.kernel_steps)) == (tolerance == 1e-1)
         c.save(tmp_path / str(tolerance))
         again = pf.load(tmp_path / str(tolerance))
+        assert isinstance(again.network, CircuitNetwork)
         assert again.network.kernel_steps == c.network.kernel_steps
         assert pf.verify(tmp_path / str(tolerance)).ok
         x = f.sample(5)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.special
 
+import provenformer as pf
+
 Function = Callable[[Any], Any]
 
 UNARY = (
@@ -46,7 +48,8 @@ CIRCUIT = (
     "np.broadcast_to(np.max({}, axis=-1, keepdims=True), u.shape)", "np.sort({} + 0 * u, axis=-1)[..., -1:] * u",
     "np.cumsum({}, axis=-1) / (1 + np.arange(u.shape[-1]))", "np.full(u.shape, CONST) + {}", "np.max(np.stack([{}, {}]), axis=0)",
     "pairwise({}, {}, KIND)", "pairwise({}, u, KIND)", "pairwise(u, u, KIND)", "u - pairwise({}, {}, KIND)",
-    "weighted({}, {}, KIND)",
+    "weighted({}, {}, KIND)", "pf.attend({}, {}, {})", "pf.attend({}, {}, {}, scale=POS)", "pf.normalize({}, eps=POS)",
+    "pf.normalize({}, axis=-1, eps=POS)", "np.std({}, axis=-1, keepdims=True) * u",
     "np.max(np.tanh(({} + 0 * u)[..., :, None] - ({} + 0 * u)[..., None, :]), axis=-1)", "({}) ** 4", "({}) ** 5",
     "np.power(POS + np.square({}), 0.5)", "np.reciprocal(POS + np.square({}))", "np.abs({}) * u",
 )  # fmt: skip
@@ -117,10 +120,8 @@ def scan(x: Any) -> Any:
     return np.concatenate(out, axis=-1)
 
 
-NAMES: dict[str, Any] = {
-    "np": np, "scipy": scipy, "softmax": softmax, "attention": attention, "causal": causal, "kernel": kernel, "normed": normed,
-    "pairwise": pairwise, "weighted": weighted, "mixed": mixed, "across": across, "scan": scan,
-}  # fmt: skip
+HELPERS = (softmax, attention, causal, kernel, pairwise, weighted, normed, mixed, across, scan)
+NAMES: dict[str, Any] = {"pf": pf, "np": np, "scipy": scipy, **{helper.__name__: helper for helper in HELPERS}}
 
 
 def random_expression(rng: np.random.Generator, equivariant: bool, depth: int, circuit: bool = False) -> str:
