@@ -12,7 +12,7 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.checker.circuit.precision import UNIT
 
-MOST_PAIRS = 40
+MOST_PAIRS = 48
 WORTH = 0.99  # a pair with a larger rho is kept if its alpha is below this share of that of every smaller rho
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
+from provenformer.checker.circuit.affine import affine_range
 from provenformer.checker.circuit.errors import Error
 from provenformer.checker.circuit.linear import Combination, combine, difference, hull, inner, largest, mixed, of_lin
 from provenformer.checker.circuit.precision import CAST, ELEMENTARY, LARGEST, TINY, UNIT, gamma_of, sum_rounding
@@ -104,7 +105,7 @@ class Scores:
         total = total + 2 * gamma_of(self.roundings) * size + self.flushed
         for r in np.flatnonzero(~self.known):
             query, value, key, bias = self.queries[r], self.query_values[r], self.keys[r], self.head.b_Q[r]
-            q, (low, high) = largest(value, ranges), hull(key.value, ranges)
+            q, (low, high) = max(map(abs, affine_range(value, ranges))), affine_range(key.value, ranges)
             k, half = max(abs(low), abs(high)), (high - low) / 2
             e_q = query.error.plain + query.rounding + (2 + 2 * CAST) * UNIT * (q + abs(bias) + query.error.plain)
             e_k = key.error.plain + key.rounding
@@ -189,7 +190,7 @@ class Values:
 
     def spread(self, state: State) -> FloatArray:
         """The range of the executed values."""
-        low, high = hull(self.reading.value, state.ranges)
+        low, high = affine_range(self.reading.value, state.ranges)
         return high - low + 2 * self.reading.error.plain
 
 

@@ -8,7 +8,7 @@ The checker's own rounding in computing coefficients is kept as `slack`: the exa
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
-from provenformer.symbols.graph import Lin
+from provenformer.symbols.graph import Graph, Lin
 
 U = 2.0**-53
 
@@ -38,18 +38,6 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Ranges:
-    """low <= atom <= high on the box, and which atoms are the same at every token."""
-
-    low: dict[int, float]
-    high: dict[int, float]
-    uniform: dict[int, bool]
-
-    def size(self, atom: int) -> float:
-        return max(abs(self.low[atom]), abs(self.high[atom]))
-
-
-@dataclass(frozen=True, eq=False)
 class Combination:
     """constant is (1,) or (n,)."""
 
@@ -63,6 +51,41 @@ class Combination:
 
     def without_constant(self) -> Combination:
         return Combination(self.parts, np.zeros(1), self.slack)
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """An atom lies between along + low and along + high."""
+
+    along: Combination
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Ball:
+    """An atom is scale x r, up to `off`; r the atom `factor`, and r^2 (sum over all such x, each once, of weight x^2) <= 1."""
+
+    factor: int
+    value: object  # which x
+    scale: float
+    weight: float  # of this x
+    off: float
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    """low <= atom <= high on the box, which atoms are the same at every token, and what else is known of some (affine.py)."""
+
+    low: dict[int, float]
+    high: dict[int, float]
+    uniform: dict[int, bool]
+    lines: dict[int, Line] = field(default_factory=dict)
+    balls: dict[int, Ball] = field(default_factory=dict)
+    graph: Graph | None = None
+
+    def size(self, atom: int) -> float:
+        return max(abs(self.low[atom]), abs(self.high[atom]))
 
 
 def atom_combination(atom: int, ranges: Ranges, rows: FloatArray | None = None) -> Combination:
@@ -167,7 +190,7 @@ def span(one: Combination, ranges: Ranges) -> tuple[FloatArray, FloatArray]:
     terms: FloatArray = np.abs(one.constant)
     count = 4
     for atom, part in one.parts.items():
-        plus, minus = _row_sums(part, ranges.uniform[atom])
+        plus, minus = row_sums(part, ranges.uniform[atom])
         bottom, top = ranges.low[atom], ranges.high[atom]
         low = low + plus * bottom + minus * top
         high = high + plus * top + minus * bottom
@@ -177,7 +200,7 @@ def span(one: Combination, ranges: Ranges) -> tuple[FloatArray, FloatArray]:
     return low - off, high + off
 
 
-def _row_sums(part: Part, uniform: bool) -> tuple[FloatArray, FloatArray]:
+def row_sums(part: Part, uniform: bool) -> tuple[FloatArray, FloatArray]:
     """Per row: the sum of the positive, and of the negative coefficients."""
     own, mix = part.own, part.mix
     if mix is None:

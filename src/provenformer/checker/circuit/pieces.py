@@ -51,6 +51,15 @@ class Pieces:
         last = np.minimum(np.searchsorted(self.points, high.astype(Long), side="left"), len(self.slopes)) - 1
         return _window_max(self.slopes, np.minimum(first, len(self.slopes) - 1), np.maximum(last, 0))
 
+    def variation(self, low: FloatArray, high: FloatArray) -> FloatArray:
+        """At least what the function goes up and down in all on every [low_i, high_i], which must lie within the points."""
+        total = np.concatenate([[0.0], np.cumsum(self.slopes * np.diff(self.points).astype(np.float64))])
+        first = np.maximum(np.searchsorted(self.points, low.astype(Long), side="right") - 1, 0)
+        last = np.minimum(np.searchsorted(self.points, high.astype(Long), side="left"), len(self.slopes))
+        before, after = (v.astype(np.float64) for v in (low - self.points[first], self.points[last] - high))
+        beyond = self.slopes[np.minimum(first, len(self.slopes) - 1)] * before + self.slopes[last - 1] * after
+        return np.asarray(total[last] - total[first] - beyond * (1 - 1e-12) + 2.0**-48 * len(total) * total[-1])
+
 
 def read_pieces(units: Units, low: float, high: float, reach: float = 0.0) -> Pieces:
     """The units' function on [low - reach, high + reach]; low and high are points of it.

@@ -1,4 +1,4 @@
-"""Between what every atom of the graph lies on the box: interval evaluation of the graph, the checker's own.
+"""Between what every atom of the graph lies on the box, by intervals and by lines (affine.py): the checker's own.
 
 Three rules know more than intervals (docs/circuits-verify.md): a maximum is not below what it is one of, the mean of squares of
 centred values is at most a quarter of their range squared (Popoviciu), and a value times the reciprocal root of a sum of squares
@@ -11,8 +11,9 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
+from provenformer.checker.circuit.affine import affine_range, keep_line
 from provenformer.checker.circuit.jets import jet_of
-from provenformer.checker.circuit.linear import Combination, Part, Ranges, combine, of_lin, span
+from provenformer.checker.circuit.linear import Ball, Combination, Line, Part, Ranges, combine, of_lin, span
 from provenformer.symbols.formula import VARIABLE, Formula
 from provenformer.symbols.graph import (
     Apply,
@@ -33,7 +34,7 @@ CELLS = 1024
 
 def ranges_of(graph: Graph, low: FloatArray, high: FloatArray) -> Ranges:
     """Ranges of all atoms for inputs between low and high, per row."""
-    found = Ranges({}, {}, {})
+    found = Ranges({}, {}, {}, graph=graph)
     for number, atom in enumerate(graph.atoms):
         if atom.number != number or not _arguments_before(atom):
             raise Rejected(f"atom {number} of the graph is out of order")
@@ -47,7 +48,33 @@ def ranges_of(graph: Graph, low: FloatArray, high: FloatArray) -> Ranges:
         if not (np.isfinite(bottom) and np.isfinite(top)):
             raise Rejected(f"atom {number} of the graph has no finite range on the box")
         found.low[number], found.high[number] = bottom, top
+        _learn(graph, atom, found)
     return found
+
+
+def _learn(graph: Graph, atom: Atom, ranges: Ranges) -> None:
+    """What else is known of an atom whose range is found."""
+    operation, n = atom.operation, graph.seq_len
+    if isinstance(operation, Apply):
+        low, high = lin_range(graph, operation.of, ranges)
+        formula = operation.formula
+        slope = float(formula(np.float64(high)) - formula(np.float64(low))) / (high - low) if low < high else 0.0
+        if not np.isfinite(slope):
+            return
+        tilted = Formula("add", (formula, Formula("multiply", (Formula("constant", value=-slope), VARIABLE))))
+        bottom, top = formula_range(tilted, low, high)
+        along = combine([(slope, of_lin(operation.of, ranges, n))], ranges)
+        keep_line(ranges, atom.number, Line(along, bottom - operation.slack, top + operation.slack))
+    elif isinstance(operation, Product):
+        (a, b), (c, d) = (lin_range(graph, x, ranges) for x in (operation.left, operation.right))
+        x, y = (a + b) / 2, (c + d) / 2
+        pieces = [(y, of_lin(operation.left, ranges, n)), (x, of_lin(operation.right, ranges, n))]
+        noise = (b - x) * (d - y) * (1 + 1e-12) + 2.0**-50 * (abs(x) + b - a) * (abs(y) + d - c)
+        along = combine([*pieces, (1.0, Combination({}, np.array([-x * y])))], ranges)
+        keep_line(ranges, atom.number, Line(along, -noise, noise))
+        for one, other in ((operation.left, operation.right), (operation.right, operation.left)):
+            if (ball := _ball(graph, one, other, ranges)) is not None:
+                ranges.balls[atom.number] = ball
 
 
 def lin_range(graph: Graph, lin: Lin, ranges: Ranges) -> tuple[float, float]:
@@ -64,6 +91,8 @@ def range_of(graph: Graph, one: Combination, ranges: Ranges) -> tuple[float, flo
     if caps:
         low, high = span(one, Ranges(ranges.low, {**ranges.high, **caps}, ranges.uniform))
         bottom, top = max(bottom, float(low.min())), min(top, float(high.max()))
+    low_line, high_line = affine_range(one, ranges)
+    bottom, top = max(bottom, low_line), min(top, high_line)
     if all(ranges.low[a] >= 0 and _nonnegative(p) for a, p in one.parts.items()) and (one.constant >= 0).all():
         bottom = max(bottom, 0.0)  # rounding of coefficients does not change their signs
     for sign in (1.0, -1.0):
@@ -174,8 +203,9 @@ def _product_range(graph: Graph, operation: Product, ranges: Ranges) -> tuple[fl
     products = (a * c, a * d, b * c, b * d)
     low, high = np.nextafter(min(products), -np.inf), np.nextafter(max(products), np.inf)
     for one, other in ((operation.left, operation.right), (operation.right, operation.left)):
-        cap = _normalised_cap(graph, one, other, ranges)
-        if cap is not None:
+        ball = _ball(graph, one, other, ranges)
+        if ball is not None:
+            cap = ball.scale / np.sqrt(ball.weight) * (1 + 1e-12) + ball.off
             low, high = max(low, -cap), min(high, cap)
     return float(low), float(high)
 
@@ -221,8 +251,8 @@ def _mean_square_cap(graph: Graph, atom: int, ranges: Ranges) -> float | None:
     return (width * width / 4 + eta * width + eta * eta) * (1 + 1e-12)
 
 
-def _normalised_cap(graph: Graph, value: Lin, factor: Lin, ranges: Ranges) -> float | None:
-    """|x| c / sqrt(sum of w z^2 + eps) <= c / sqrt(w) when x is one of the z: a bound of the product, if it has that form."""
+def _ball(graph: Graph, value: Lin, factor: Lin, ranges: Ranges) -> Ball | None:
+    """value = x, factor = c / sqrt(sum of w z^2 + eps), x one of the z, w its weight at its own token: if they have that form."""
     n = graph.seq_len
     if len(factor.terms) != 1 or factor.constant.any() or factor.slack:
         return None
@@ -235,7 +265,7 @@ def _normalised_cap(graph: Graph, value: Lin, factor: Lin, ranges: Ranges) -> fl
         return None
     scale, offset = root
     total = of_lin(operation.of, ranges, n)
-    if offset < 0 or (total.constant < 0).any() or total.slack:
+    if not offset >= total.slack or (total.constant < 0).any():  # rounding of the sum is made up for by the offset
         return None
     weight = 0.0
     for atom, part in total.parts.items():
@@ -243,14 +273,16 @@ def _normalised_cap(graph: Graph, value: Lin, factor: Lin, ranges: Ranges) -> fl
         if not isinstance(square, Apply) or square.formula != Formula("square", (VARIABLE,)):
             return None
         mix = part.mix
-        if part.own < 0 or (mix is not None and (mix < 0).any()):
+        if np.min(part.own) < 0 or (mix is not None and (mix < 0).any()):
             return None
         if square.of.key == value.key:
             at_own = 0.0 if mix is None else float((mix[0] if len(mix) == 1 else np.diagonal(mix)).min())
-            weight = part.own + (0.0 if ranges.uniform[atom] else at_own)
+            weight = float(np.min(part.own)) + (0.0 if ranges.uniform[atom] else at_own)
     if weight <= 0:
         return None
-    return float(abs(term.own * scale) / np.sqrt(weight) * (1 + 1e-12))
+    size = float(abs(term.own * scale)) * (1 + 1e-12)
+    off = 2 * value.slack * size * ranges.size(number)  # x here and x in the sum may be rounded differently
+    return Ball(number, value.key, size, weight, off)
 
 
 def _reciprocal_root(formula: Formula) -> tuple[float, float] | None:

@@ -35,7 +35,7 @@ from provenformer.checker.circuit.state import Channel, State, known_rounding
 from provenformer.networks.circuit import CircuitBlock
 from provenformer.symbols.graph import Apply, Graph, Pieces
 
-RELATIVE = 1.5 ** np.arange(-38.0, -1.0)  # the relative errors that are tried, 2e-7 to 0.44
+RELATIVE = 1.6 ** np.arange(-44.0, -1.0)  # the relative errors that are tried, 1e-9 to 0.4
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,8 +296,8 @@ def _through(deviation: Deviations, pieces: Broken, error: Error) -> Error:
         if not np.isfinite(moved[i]).all():
             total[i] = np.inf
             continue
-        slope = pieces.steepest(np.maximum(start - moved[i], first), np.minimum(end + moved[i], last))
-        total[i] = own + slope * moved[i] * (1 + 1e-12)
+        window = np.maximum(start - moved[i], first), np.minimum(end + moved[i], last)
+        total[i] = own + np.minimum(pieces.steepest(*window) * moved[i] * (1 + 1e-12), pieces.variation(*window))
     zero = np.zeros(len(UNIT))
     pairs = [(total.max(axis=1), zero)]
     if least.max() > 0:

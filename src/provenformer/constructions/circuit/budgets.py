@@ -213,11 +213,8 @@ class Planner:
         counts = self.units(budget)
         if (total := sum(counts.values())) <= max_units:
             return
-        fits = tolerance
-        for _ in range(ROUNDS):
-            fits *= max(1.1, (sum(self.units(self.plan(fits)).values()) / max_units) ** 2)
-            if sum(self.units(self.plan(fits)).values()) <= max_units:
-                break
+        fits = tolerance * (total / max_units) ** 2
+        fits *= max(1.0, sum(self.units(self.plan(fits)).values()) / max_units) ** 2
         worst = self.lowered.parts[max(counts, key=lambda i: counts[i])]
         raise too_many(f"about {total:,.0f}", fits, max_units, self.size, worst)
 

@@ -32,12 +32,23 @@ class Curve:
             moved = every[which, np.arange(len(start))]
         first = np.searchsorted(self.ends, start - moved, side="right")
         last = np.searchsorted(self.ends, end + moved, side="left")
-        steep = window_max(self.slopes, first, last) * (1 + 1e-12)
+        steep = window_max(self.slopes, first, last)
+        steepest = self._variation(start - moved, end + moved, first, last) / np.maximum(moved, 1e-300)
+        steep = np.minimum(steep, steepest) * (1 + 1e-12)
         total = steep * moved + (self.own if own else 0.0)
         short = total - RHO[:, None] * self.least
         worst = np.argmax(short, axis=1)
         profile = np.maximum(short[np.arange(len(RHO)), worst], 0.0)
         return Passed(size, self.least, total, steep, which, worst, profile)
+
+    def _variation(
+        self, low: FloatArray, high: FloatArray, first: NDArray[np.intp], last: NDArray[np.intp]
+    ) -> FloatArray:
+        """What the table goes up and down in all on [low, high], from piece `first` to piece `last`: it moves no further."""
+        edges = np.concatenate([self.ends[:1], self.ends, self.ends[-1:]])
+        total = np.concatenate([[0.0, 0.0], np.cumsum(self.slopes[1:-1] * np.diff(self.ends))])
+        before = total[first] + self.slopes[first] * (low - edges[first])
+        return np.asarray(total[last] + self.slopes[last] * (high - edges[last]) - before + 1e-13 * total[-1])
 
 
 @dataclass(frozen=True, eq=False)

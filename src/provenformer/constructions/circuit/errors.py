@@ -23,7 +23,7 @@ class TooWide(Exception):  # noqa: N818  (a verdict: tables must be finer, or th
 
 
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24}
-RHO: FloatArray = np.concatenate([[0.0], 2.0 ** np.arange(-22.0, 0.0, 0.5)])
+RHO: FloatArray = np.concatenate([[0.0], 2.0 ** np.arange(-30.0, 0.0, 0.75)])
 # by part: (2, outputs, RHO), how much each number of its profile counts in every output, and how much its RHO does
 Weights = dict[int, FloatArray]
 

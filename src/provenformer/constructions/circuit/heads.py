@@ -217,7 +217,7 @@ class SoftmaxHead(Gadget):
         moved, count = 0.0, len(self.queries)
         for q, k in zip(self.queries, self.keys, strict=True):
             eq, ek, sq, sk = errors.of(q), errors.of(k), errors.size(q), errors.size(k)
-            moved += q.largest * ek + k.largest * eq + eq * ek
+            moved += q.largest * ek + (k.high - k.low) / 2 * eq + eq * ek
             moved += (errors.reading(q) + errors.reading(k) + errors.gamma(count + 8)) * sq * sk
         if self.bias is not None:
             moved += errors.gamma(count + 8) * float(np.abs(self.bias).max())
@@ -231,7 +231,7 @@ class SoftmaxHead(Gadget):
         half = (self.values.high - self.values.low) / 2
         found = [errors.back(self.values, weight)]
         for q, k in zip(self.queries, self.keys, strict=True):
-            found += [errors.back(q, half * k.largest * weight), errors.back(k, half * q.largest * weight)]
+            found += [errors.back(q, half * (k.high - k.low) / 2 * weight), errors.back(k, half * q.largest * weight)]
         return together(*found)
 
     def emit(self, sheet: Sheet) -> None:

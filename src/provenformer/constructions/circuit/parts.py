@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
+from provenformer.constructions.circuit.ranges import Narrowed
 from provenformer.symbols.graph import Apply, Atom, Attend, Graph, Input, Largest, Lin
 from provenformer.symbols.linear import gamma, size
-from provenformer.symbols.ranges import argument_range, hull
 
 Kind = Literal["value", "mean", "rows", "pick", "scaled", "gathered"]
 GATHER_FROM = 5  # single tokens that all others look at: up to here a head each is cheaper than gates and one head
@@ -71,13 +71,18 @@ class Local:
 class Lowered:
     """Parts in an order in which each comes after what it needs, and the combinations in terms of them."""
 
-    graph: Graph
+    _ranges: Narrowed
     parts: list[Part] = field(default_factory=list)
     arguments: dict[int, tuple[Local, ...]] = field(default_factory=dict)  # of value parts, by part
     outputs: tuple[Local, ...] = ()
     gathered: frozenset[int] = frozenset()  # atoms of which many single tokens are read at every token
     _known: dict[object, Part] = field(default_factory=dict)
     _locals: dict[object, Local] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> Graph:
+        """With narrowed ranges."""
+        return self._ranges.graph
 
     @property
     def layers(self) -> int:
@@ -114,7 +119,7 @@ class Lowered:
                 if weights.any():
                     part, factor = self._mixture(value, weights)
                     put(part, sign * factor)
-        low, high = hull(self.graph, x)
+        low, high = self._ranges.hull(x)
         # sums of weights and their quotients are rounded: what that changes is at most this
         rounding = gamma(3 * self.graph.seq_len + 16) * size(self.graph, x) if mixed else gamma(2) * size(self.graph, x)
         return Local(coefficients, x.constant, low, high, x.slack + rounding)
@@ -173,7 +178,7 @@ class Lowered:
         """The part of an atom, after those of its arguments."""
         arguments = tuple(self.local(lin) for lin in atom.operation.arguments)
         if isinstance(atom.operation, Apply):
-            low, high = argument_range(self.graph, atom.operation.formula, atom.operation.of)
+            low, high = self._ranges.argument(atom.operation)
             arguments = (replace(arguments[0], low=low, high=high),)
         layer = 0
         if not isinstance(atom.operation, Input):
@@ -196,7 +201,9 @@ def lower(graph: Graph, outputs: list[Lin]) -> Lowered:
     for atom in reversed(graph.atoms):
         if atom.number in needed:
             needed |= {i for lin in atom.operation.arguments for i in lin.terms}
-    lowered = Lowered(graph, gathered=_gathered([graph.atoms[i] for i in sorted(needed)], outputs))
+    ranges = Narrowed.of(graph)
+    graph = ranges.graph
+    lowered = Lowered(ranges, gathered=_gathered([graph.atoms[i] for i in sorted(needed)], outputs))
     for atom in graph.atoms:
         if atom.number in needed or isinstance(atom.operation, Input):
             lowered.add_value(atom)

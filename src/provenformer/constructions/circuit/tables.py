@@ -19,6 +19,7 @@ from provenformer.symbols.jets import cells, jet
 
 DENSITY_CELLS = 600
 TURNING = 1000.0  # a second derivative this many times what the range on a cell accounts for: it turns there many times
+SHEER = 1.3  # an end piece so much steeper than the next is not prolonged: errors that leave the range would grow by it
 ROUNDS = 60
 PATIENCE = 6
 PARTS = 4  # cells on a piece, for tight enclosures of the second derivative
@@ -151,7 +152,10 @@ def _try(formula: Formula, knots: FloatArray, allowed: FloatArray) -> Table:
         centre = (knots[:1] + knots[1:]) / 2
         units = units_of_pieces(centre, np.repeat(slopes, 2), float(values.mean()), knots[0], knots[-1])
     else:
-        units = units_of_pieces(knots[1:-1], slopes, float(values[1]), knots[0], knots[-1])
+        first, last = (bool(abs(end) > SHEER * abs(next_)) for end, next_ in ((slopes[0], slopes[1]), (slopes[-1], slopes[-2])))
+        inner = slice(0 if first else 1, None if last else -1)
+        slopes = np.concatenate([[0.0] * first, slopes, [0.0] * last])
+        units = units_of_pieces(knots[inner], slopes, float(values[inner][0]), knots[0], knots[-1])
     return Table(units, read_back(formula, units, float(knots[0]), float(knots[-1])))
 
 
