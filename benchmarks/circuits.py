@@ -21,6 +21,8 @@ from benchmarks.measuring import about, seconds
 from provenformer.symbols.trace import samples
 
 RESULTS = Path(__file__).parent / "results" / "circuits.json"
+PAGE = Path(__file__).parents[1] / "docs" / "circuits-howto.md"
+BEGIN, END = "<!-- circuits: begin -->\n", "<!-- circuits: end -->"
 INPUTS, INPUTS_OF_BLOCKS = (
     10_000,
     1_000,
@@ -122,9 +124,9 @@ def run(case: Case, earlier: dict[bytes, tuple[float, int]] | None = None) -> di
     row["measured"], row["inputs"] = earlier[digest]
     row["measured float32"], row["inputs float32"] = measured(f, c, INPUTS_FLOAT32, np.float32)
     row["ratio"] = row["certified"] / row["measured"] if row["measured"] else None
-    row["holds"] = bool(made[1]) and row["measured"] <= row["certified"] + 1e-12  # f itself is computed in float64
+    row["holds"] = bool(made[1] and row["measured"] <= row["certified"] + 1e-12)  # f itself is computed in float64
     if bounds.get("float32") is not None:
-        row["holds"] = row["holds"] and row["measured float32"] <= bounds["float32"] + 1e-12
+        row["holds"] = bool(row["holds"] and row["measured float32"] <= bounds["float32"] + 1e-12)
     return row
 
 
@@ -151,6 +153,12 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def page(text: str, results: dict[str, Any]) -> str:
+    """The page with the table of these results in its place."""
+    before, rest = text.split(BEGIN)
+    return before + BEGIN + table(results) + "\n" + END + rest.split(END)[1]
+
+
 def main() -> bool:
     """Run all, print, save; True if every bound holds and the limits are met."""
     torch.set_num_threads(1)
@@ -162,6 +170,7 @@ def main() -> bool:
         console.print(row)
         results = {"about": about("circuits", SEED), "rows": rows}
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    PAGE.write_text(page(PAGE.read_text(), results))
     made = [row for row in rows if "refused" not in row]
     fast = all(r["build (s)"] <= LIMITS.get(r["target"], 1.0) for r in made if r["d"] == 1 and r["n"] == 512)
     checked = all(r["verify (s)"] <= VERIFY_LIMIT for r in made if r["target"] == "Transformer block")

@@ -109,3 +109,11 @@ def test_what_was_chosen_is_saved(tmp_path: Path) -> None:
         c.save(tmp_path / "net")
         assert pf.load(tmp_path / "net").certificate.details["choice"] == c.choice
         assert pf.verify(tmp_path / "net")
+
+
+def test_the_claim_says_what_it_rests_on(tmp_path: Path) -> None:
+    for construction, words in (("circuit", "traced to a graph"), ("sum", "boxes in interval arithmetic")):
+        pf.compile(F, tolerance=0.3, construction=construction).save(tmp_path / "net")
+        claim = pf.verify(tmp_path / "net").claim
+        assert claim is not None
+        assert words in claim.basis

@@ -9,7 +9,7 @@ from circuit_cases import COMPILES, target, transformer_block
 
 import provenformer as pf
 
-CASES: dict[str, pf.Target] = {name: pf.targets.get(name, 1, 16) for name in pf.targets.names() if name != "rank"} | {
+CASES: dict[str, pf.Target] = {name: pf.targets.get(name, 1, 16) for name in pf.targets.names()} | {
     "softmax-mean of four numbers": pf.targets.get("softmax-mean", 4, 6, (-1.0, 2.0)),
     "a Transformer block": target(transformer_block(2), d=2, n=6),
     "layer norm": target(COMPILES["layer norm"]),

@@ -84,3 +84,6 @@ BASIS: dict[Kind, str] = {
     "lipschitz": "the bound holds if the Lipschitz constant claimed for f is right; sampling did not contradict it.",
     "statistical": f"f is a black box: an estimate from {SAMPLES:,} samples, which can miss what is rare; not a proof.",
 }
+CIRCUIT_BASIS = (
+    "f was traced to a graph, which was compared with f on samples; the bound is a theorem about the saved weights."
+)

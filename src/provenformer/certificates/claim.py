@@ -11,7 +11,7 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.bounds.integrals import Kind
-from provenformer.certificates.certificate import BASIS, Certificate, Domain
+from provenformer.certificates.certificate import BASIS, CIRCUIT_BASIS, Certificate, Domain
 from provenformer.functions.targets import Target, is_built_in
 
 YOURS = "the function you gave"
@@ -38,6 +38,7 @@ class Claim:
     declared_by: str = "you"  # whose word facts about the function are
     equivariant: bool = False  # the claim rests on it, and it is somebody's word
     notes: tuple[str, ...] = ()  # what else one should know
+    traced: bool = False  # the network is a circuit
 
     def __str__(self) -> str:
         return "\n".join((f"claim:  {self.sentence}", f"target: {self.about}", f"basis:  {self.basis}", *self.notes))
@@ -64,7 +65,7 @@ class Claim:
         """What the claim rests on, in our own words: those in a folder are anybody's."""
         if self.domain == "data":
             return "the network was run on these pairs; nothing is said of any other input."
-        words = f"{self.kind}: {BASIS[self.kind]}"
+        words = f"{self.kind}: {CIRCUIT_BASIS if self.traced else BASIS[self.kind]}"
         if self.kind == "lipschitz":
             words += f" The constant is {self.lipschitz:g}, declared by {self.declared_by}."
         if self.domain == "space":
@@ -89,14 +90,15 @@ def claim_about(
     notes: tuple[str, ...] = (),
 ) -> Claim:  # fmt: skip
     """The claim of a certificate about a function; `declared_by`: whose word the facts are that the target states of itself."""
-    assumed = target.equivariant and "piecewise" in certificate.terms  # circuits, which have no such term, do without
+    traced = "piecewise" not in certificate.terms  # circuits have no such term
+    assumed = target.equivariant and not traced
     if is_built_in(target):
         whose = f"{BUILT_IN}, and {whose}" if whose == YOURS else BUILT_IN
         declared_by, assumed = "this version's list of targets", False
     return Claim(
         float(certificate.bound), certificate.norm_order, certificate.domain, certificate.kind, target.name, whose, digest,
         int(target.token_dim), int(target.seq_len), target.support, target.lipschitz, None, declared_by, assumed,
-        notes,
+        notes, traced,
     )  # fmt: skip
 
 

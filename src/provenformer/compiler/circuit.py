@@ -18,7 +18,7 @@ from provenformer.anatomy.circuit import Circuit
 from provenformer.anatomy.reading import circuit_of
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, Rejected
-from provenformer.certificates.certificate import Certificate
+from provenformer.certificates.certificate import CIRCUIT_BASIS, Certificate
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.compiler.request import Request, require_norm_order, require_tolerance, require_whole
 from provenformer.constructions.circuit.build import Built, build, drawn
@@ -41,7 +41,6 @@ CIRCUIT = "circuit"
 Result = TypeVar("Result")
 ATTEMPTS = 4
 SMALLEST_FACTOR = 1e-150  # of (d n vol)^(1/p); 1 over it is the largest
-BASIS = "f was traced to a graph, which was compared with f on samples; the bound is a theorem about the saved weights."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -201,4 +200,6 @@ def _certificate(
         "choice": choice,
     }
     norm = None if p == np.inf else p  # as certificates name the sup norm
-    return Certificate(bound * whole, terms, "rigorous", norm, "box", BASIS, 0.0, (0.0,) * d, (0.0,) * d, details)
+    return Certificate(
+        bound * whole, terms, "rigorous", norm, "box", CIRCUIT_BASIS, 0.0, (0.0,) * d, (0.0,) * d, details
+    )
