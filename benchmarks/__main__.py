@@ -3,7 +3,17 @@
 import importlib
 import sys
 
-BENCHMARKS = ["convolution", "engine", "explorer", "mixers", "pretraining", "bert_base", "report", "sharding"]
+BENCHMARKS = [
+    "circuits",
+    "convolution",
+    "engine",
+    "explorer",
+    "mixers",
+    "pretraining",
+    "bert_base",
+    "report",
+    "sharding",
+]
 
 
 def main(names: list[str]) -> int:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.version import __version__
+from provenformer.bounds.helpers import attend, normalize
 from provenformer.bounds.numpy_calls import logsumexp, softmax
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.verify import Report, verify
@@ -37,6 +38,7 @@ __all__ = [
     "Saved",
     "Target",
     "__version__",
+    "attend",
     "compile",
     "compile_tokens",
     "distance",
@@ -44,6 +46,7 @@ __all__ = [
     "load",
     "logsumexp",
     "memorize",
+    "normalize",
     "plan",
     "softmax",
     "targets",

@@ -263,8 +263,7 @@ def state(seed: int) -> tuple[nn.Module, list[torch.optim.Optimizer]]:
     """A model and its optimizers after a step that depends on the seed."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-    hidden = model[0].weight
-    others = [p for p in model.parameters() if p is not hidden]
+    hidden, *others = model.parameters()
     optimizers: list[torch.optim.Optimizer] = [torch.optim.AdamW(others, lr=0.1), Muon([hidden], 0.1, 0.0)]
     model(torch.randn(5, 3)).square().sum().backward()
     for optimizer in optimizers:
@@ -377,7 +376,7 @@ def test_a_checkpoint_of_an_earlier_version_is_loaded_and_the_missing_digest_is_
 def model_folder(tmp_path: Path) -> Path:
     vocabulary = Vocabulary([*SPECIAL, "a", "b"])
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = MixerBertConfig(mixers="sepconv", vocab_size=7, max_position_embeddings=8, **sizes)  # type: ignore[arg-type]
+    config = MixerBertConfig(mixers="sepconv", vocab_size=7, max_position_embeddings=8, **sizes)
     MixerBertForPreTraining(config).save_pretrained(tmp_path / "model")
     save_vocabulary(vocabulary, tmp_path / "model")
     save_checksums(tmp_path / "model")

@@ -222,7 +222,7 @@ UNSUPPORTED: dict[str, Function] = {
     "float power": lambda x: np.power(x, 1.5),
     "root": lambda x: x**0.5,
     "negative power": lambda x: x**-1,
-    "number to the x": lambda x: 2.0**x,
+    "negative number to the x": lambda x: (-2.0) ** x,
     "asarray": np.asarray,
     "array": lambda x: np.array(x) * 2,
     "float": lambda x: math.exp(x[0, 0, 0]),

@@ -84,6 +84,9 @@ CASES: list[tuple[str, Callable[[], Any], list[str]]] = [
     ("X axes", lambda: Case(1, 2, 2).build().piecewise(np.zeros(2)), ["(2,)", "(1, 2)", "one token in each"]),
     ("X nan", lambda: Case(1, 2, 2).build().modified([[np.nan, 0.0]]), ["not finite", "real numbers"]),  # type: ignore[arg-type]
     ("X text", lambda: Case(1, 2, 2).build().modified([["a", "b"]]), ["not an array of numbers", "(..., d, n)"]),  # type: ignore[arg-type]
+    ("X complex", lambda: Case(1, 2, 2).build().modified(np.array([[0.1j, 0.5]])), ["not an array of numbers", "complex"]),
+    ("X masked", lambda: Case(1, 2, 2).build().modified(np.ma.masked_equal([[0.1, 0.2]], 0.1)), ["masked", "fill"]),
+    ("X beyond float64", lambda: Case(1, 2, 2).build().modified([[10**400, 1]]), ["not an array of numbers", "(..., d, n)"]),  # type: ignore[arg-type]
     ("X ragged", lambda: Case(1, 2, 2).build().modified([[0.0], [1.0, 2.0]]), ["not an array of numbers", "d, n)"]),  # type: ignore[arg-type]
     ("X of target", lambda: pf.targets.get("sort")(np.zeros((3, 1))), ["(3, 1)", "(1, 3)"]),
     ("ids", lambda: pf.is_contextual_mapping([[1, 2]], np.zeros((2, 1, 2))), ["1 rows", "2 sequences", "one id per"]),

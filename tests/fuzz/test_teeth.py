@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fuzz.forgeries import try_forgery
+from fuzz.forgeries import genuine, ours, try_forgery
 from fuzz.kept import random_case, tried
 
 from provenformer import storage
 from provenformer.bounds import slopes
 from provenformer.bounds.integrals import bound_integral
 from provenformer.certificates import certify
-from provenformer.checker import derive, thin, wide
+from provenformer.checker import derive, wide
 from provenformer.checker.circuit import heads, pieces, walk
 from provenformer.constructions.circuit import tables
+from provenformer.networks.thin import ReluRun
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 Patch = pytest.MonkeyPatch
@@ -53,8 +54,17 @@ def units_of_wide_networks_not_read(patch: Patch) -> None:
     patch.setattr(wide, "_fed", first_only)
 
 
-def growth_not_checked(patch: Patch) -> None:
-    patch.setattr(thin, "first_overflow", lambda *_: None)
+def units_beyond_the_fourth_not_read(patch: Patch) -> None:
+    table = derive.output_table
+
+    def of_four(network: Any, *rest: Any) -> Any:
+        runs = [
+            replace(r, W_1=r.W_1[:, :4], b_1=r.b_1[:, :4], W_2=r.W_2[:, :, :4]) if isinstance(r, ReluRun) else r
+            for r in network.runs
+        ]
+        return table(replace(network, runs=tuple(runs)), *rest)
+
+    patch.setattr(derive, "output_table", of_four)
 
 
 def output_bias_of_circuits_not_read(patch: Patch) -> None:
@@ -92,13 +102,13 @@ FUNCTIONS: dict[Callable[[Patch], None], bool] = {  # whether circuits show it
     half_of_the_product_rule: False,
     curvature_between_knots_forgotten: True,
 }
-FORGERIES = (
-    units_of_wide_networks_not_read,
-    growth_not_checked,
-    output_bias_of_circuits_not_read,
-    moving_scores_cost_nothing,
-    hashes_not_compared,
-)
+FORGERIES: dict[Callable[[Patch], None], str] = {  # of which networks
+    units_of_wide_networks_not_read: "wide",
+    units_beyond_the_fourth_not_read: "sum",
+    output_bias_of_circuits_not_read: "circuit",
+    moving_scores_cost_nothing: "circuit",
+    hashes_not_compared: "circuit",
+}
 
 
 @pytest.mark.parametrize("mistake", FUNCTIONS, ids=lambda mistake: mistake.__name__)
@@ -117,9 +127,10 @@ def test_random_functions_show(mistake: Callable[[Patch], None], monkeypatch: Pa
 
 @pytest.mark.parametrize("mistake", FORGERIES, ids=lambda mistake: mistake.__name__)
 def test_forgeries_show(mistake: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    networks = [genuine(index) for index in ours(FORGERIES[mistake])]
     mistake(monkeypatch)
     for seed in range(1000):
-        if wrong := try_forgery((1, seed)).wrong:
+        if wrong := try_forgery((1, seed), networks[seed % len(networks)]).wrong:
             print(f"{mistake.__name__}: forgery {seed}: {wrong}")
             return
     pytest.fail("1,000 forgeries did not show it")

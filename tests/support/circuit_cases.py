@@ -113,7 +113,9 @@ REFUSED: dict[str, tuple[Function, str]] = {
         "np.sqrt of a value in.*use np.var",
     ),
     "assignment": (assigns, "item assignment"),
-    "pairs": (lambda x: np.mean(np.tanh(x[..., :, None] - x[..., None, :]), axis=-1), "two tokens"),
+    "three tokens": (
+        lambda x: np.mean(x[..., :, None, None] * x[..., None, :, None] * x[..., None, None, :], axis=(-1, -2)), "three tokens",
+    ),
     "float()": (lambda x: x * 1.0 if isinstance(x, np.ndarray) else x * float(x[..., 0, 0]), "float"),
 }  # fmt: skip
 

@@ -170,7 +170,10 @@ class _Book:
 
     def _mixture(self, atom: int, weights: FloatArray, value: str) -> tuple[float, str]:
         for rows, name in reversed(self.mixtures.get(atom, [])):
-            if rows.shape == weights.shape or len(weights) == 1:
+            if rows.ndim == 1:
+                if len(weights) > 1 and np.array_equal(weights, np.diag(rows)):
+                    return 1.0, name
+            elif rows.shape == weights.shape or len(weights) == 1:
                 factor = float(weights.sum() / rows[: len(weights)].sum())
                 if np.allclose(weights, factor * rows, rtol=1e-9, atol=1e-12 * abs(factor)):
                     return factor, name
@@ -178,5 +181,6 @@ class _Book:
 
 
 def _range(rows: FloatArray, low: float, high: float) -> tuple[float, float]:
-    positive, negative = np.maximum(rows, 0.0).sum(axis=1), np.minimum(rows, 0.0).sum(axis=1)
+    whole = rows[:, None] if rows.ndim == 1 else rows
+    positive, negative = np.maximum(whole, 0.0).sum(axis=1), np.minimum(whole, 0.0).sum(axis=1)
     return float((positive * low + negative * high).min()), float((positive * high + negative * low).max())

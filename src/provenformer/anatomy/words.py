@@ -10,7 +10,19 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.symbols.formula import Formula
-from provenformer.symbols.graph import Apply, Attend, Compare, Input, Largest, Lin, Operation, Pieces, Product, Term
+from provenformer.symbols.graph import (
+    Apply,
+    Attend,
+    Compare,
+    Input,
+    Largest,
+    Lin,
+    Operation,
+    PairMean,
+    Pieces,
+    Product,
+    Term,
+)
 
 UPWARDS = Context(prec=3, rounding=ROUND_CEILING)
 MOST_TERMS = 4  # of a sum, before the rest is counted
@@ -96,7 +108,10 @@ def _with_strength(expression: Formula, z: str) -> tuple[str, int]:
 
 
 def rows_in_words(rows: FloatArray, name: str) -> tuple[str, str]:
-    """What rows @ name is: a kind (mean, permutation, mixture, scaled), and words."""
+    """What rows @ name is: a kind (mean, permutation, mixture, scaled), and words. (n,): a factor for every token."""
+    if rows.ndim == 1:
+        at = np.flatnonzero(rows)
+        return "scaled", f"{name} at token {at[0]} alone" if len(at) == 1 else f"{name}, times a number by position"
     n = rows.shape[1]
     if len(rows) == 1:
         weights, whole = rows[0], float(rows.sum())
@@ -168,6 +183,10 @@ def in_words(operation: Operation, named: Named) -> tuple[str, str]:
             return "comparison", f"{which} of {first} and {second}" if "," in which else f"{which}({first}, {second})"
         case Largest():
             return "largest", f"largest {combination(operation.of, named)} of all tokens"
+        case PairMean():
+            at_j, at_k = combination(operation.row, _at("j", named)), combination(operation.column, _at("k", named))
+            z = f"{at_j} + {at_k}".replace("+ -", "- ")
+            return "pairs", f"mean over k of {formula(operation.kernel)}, z = {z}"
         case Attend():
             return "attention", _attention(operation, named)
         case _:

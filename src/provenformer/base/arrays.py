@@ -27,10 +27,14 @@ def _brief(value: Any) -> str:
 
 
 def require_sequences(x: Any, token_dim: int, seq_len: int) -> FloatArray:
-    """`x` as finite float64 of shape (..., token_dim, seq_len), or one clear line."""
+    """`x` as finite float64 of shape (..., token_dim, seq_len), or one clear line. Nothing of it is dropped without a word."""
+    if np.ma.is_masked(x):
+        raise ProvenformerError("X has masked entries; fill them: the network reads every number.")
     try:
+        if np.iscomplexobj(x):
+            raise TypeError("they are complex")
         array: FloatArray = np.asarray(x, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ProvenformerError(f"X is not an array of numbers ({error}); give shape (..., d, n).") from error
     if array.shape[-2:] != (token_dim, seq_len):
         raise ProvenformerError(

@@ -13,7 +13,7 @@ from provenformer.base.errors import ProvenformerError, one_line
 
 Settings = TypeVar("Settings")
 Range = tuple[str, Callable[[float], bool]]
-CORRECT = "correct it"  # what a person who wrote a settings file is to do
+CORRECT = "correct the settings"  # what a person who wrote a settings file is to do
 SHOWN = 60  # characters of a value that does not fit
 FROM_0: Range = ("at least 0", lambda value: value >= 0)
 FROM_1: Range = ("at least 1", lambda value: value >= 1)
@@ -45,7 +45,7 @@ def choice(default: str, *others: str) -> Any:
 def check_fields(settings: Any) -> None:
     """Refuse values outside what `ranged` and `choice` say of their fields."""
     for field in dataclasses.fields(settings):
-        _check_field(field, getattr(settings, field.name), "", "correct the settings")
+        _check_field(field, getattr(settings, field.name), "", CORRECT)
 
 
 def _check_field(field: "dataclasses.Field[Any]", value: Any, origin: str, remedy: str) -> None:

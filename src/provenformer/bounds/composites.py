@@ -188,9 +188,20 @@ def reciprocal(x: Any) -> Any:
 
 
 def power(x: Any, exponent: Any) -> Any:
-    if is_abstract(exponent) or np.ndim(exponent) or exponent != exponent // 1 or not 1 <= exponent < 2**31:
-        raise TypeError(f"numpy.power: only whole constant powers >= 1 are available, not {exponent!r}")
-    return x.whole_power(int(exponent))
+    """x ** k by products; of a positive number x by roots and exp(k log x); b ** x of a constant b > 0."""
+    if is_abstract(exponent):
+        if is_abstract(x) or np.ndim(x) or not 0 < x < np.inf:
+            raise TypeError("numpy.power: an exponent that depends on the input needs a constant base > 0; use np.exp")
+        return np.exp2(exponent) if x == 2 else np.exp(exponent * np.log(exponent.lift(float(x))))
+    if np.ndim(exponent) or not -(2**31) < exponent < 2**31 or exponent == 0:
+        raise TypeError("numpy.power: the exponent must be one number other than 0, and not beyond 2^31")
+    if exponent < 0:
+        return np.reciprocal(power(x, -exponent))
+    if exponent == exponent // 1:
+        return x.whole_power(int(exponent))
+    if 2 * exponent == 2 * exponent // 1:
+        return np.sqrt(x).whole_power(int(2 * exponent)) if exponent != 0.5 else np.sqrt(x)
+    return np.exp(float(exponent) * np.log(x))
 
 
 def hypot(x1: Any, x2: Any) -> Any:

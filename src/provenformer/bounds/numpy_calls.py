@@ -101,7 +101,10 @@ class AbstractArray(numpy.lib.mixins.NDArrayOperatorsMixin, ABC):
         return self.shape[0]
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise TypeError(f"{self.plural} cannot become plain arrays; use the numpy functions that {self.plural} support")
+        raise TypeError(
+            f"{self.plural} cannot become plain arrays, as in np.asarray or scipy.special.logsumexp; use functions of numpy, "
+            "pf.softmax, pf.logsumexp, pf.attend, pf.normalize"
+        )
 
     def __bool__(self) -> bool:
         raise TypeError(f"{self.plural} have no truth value; a comparison can be undecided")

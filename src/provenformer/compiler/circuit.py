@@ -6,10 +6,11 @@ is handed out is what `verify` will accept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -21,7 +22,8 @@ from provenformer.certificates.certificate import Certificate
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.compiler.request import Request, require_norm_order, require_tolerance, require_whole
 from provenformer.constructions.circuit.build import Built, build, drawn
-from provenformer.constructions.circuit.parts import lower
+from provenformer.constructions.circuit.kernels import choose_steps
+from provenformer.constructions.circuit.parts import Lowered, lower
 from provenformer.constructions.plan import CircuitPlan
 from provenformer.constructions.relax import TINY_WIDTH
 from provenformer.functions.distance import entries_factor
@@ -29,12 +31,14 @@ from provenformer.functions.targets import AGREES, Target
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.networks.inside import named_states, patterns
 from provenformer.storage import save, target_spec
-from provenformer.symbols.trace import Traced, follow, samples, trace
+from provenformer.symbols.trace import Traced, follow, samples
+from provenformer.symbols.trace import require_agreement as require_traced
 
 if TYPE_CHECKING:
     from torch import nn
 
 CIRCUIT = "circuit"
+Result = TypeVar("Result")
 ATTEMPTS = 4
 SMALLEST_FACTOR = 1e-150  # of (d n vol)^(1/p); 1 over it is the largest
 BASIS = "f was traced to a graph, which was compared with f on samples; the bound is a theorem about the saved weights."
@@ -96,11 +100,10 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
     progress = request.progress
     sup, whole, max_units = _limits(target, request)
     progress("tracing the formula")
-    traced = trace(target)
-    lowered, goal = lower(traced.graph, traced.outputs), sup
+    plain, goal = follow(target), sup
     for _ in range(ATTEMPTS):
         progress(f"building within {goal:.3g}")
-        built = build(lowered, goal, max_units)
+        traced, built = _with_kernels(target, plain, goal, lambda lowered: build(lowered, goal, max_units))  # noqa: B023
         checked = _checked(target, traced, built)
         bounds = {name: max(value, getattr(checked, name)) for name, value in built.bounds.items()}
         if bounds["float64"] <= sup:
@@ -110,6 +113,7 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
         raise ProvenformerError(
             f"the checker finds {bounds['float64'] * whole:.3g} for a circuit built for {sup * whole:g}; use a larger tolerance."
         )
+    require_traced(target, traced)
     require_agreement(target, built.network, bounds["float64"], traced.rounding)
     certificate = _certificate(target, float(request.norm_order), built, checked, bounds, whole, choice)
     return CompiledCircuit(target, request.norm_order, traced, built.network, certificate, choice)
@@ -118,8 +122,7 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
 def plan_circuit(target: Target, request: Request, choice: str) -> CircuitPlan:
     """The sizes of what compile_circuit() builds at the first attempt; the graph is not yet compared with the function."""
     sup, _, max_units = _limits(target, request)
-    traced = follow(target)
-    _, sheet = drawn(lower(traced.graph, traced.outputs), sup, max_units)
+    _, (_, sheet) = _with_kernels(target, follow(target), sup, lambda lowered: drawn(lowered, sup, max_units))
     return replace(sheet.plan(), choice=choice)
 
 
@@ -142,6 +145,21 @@ def _require_no_table(request: Request) -> float:
     return require_tolerance(request.tolerance)
 
 
+def _with_kernels(
+    target: Target, plain: Traced, goal: float, made: Callable[[Lowered], Result]
+) -> tuple[Traced, Result]:
+    """Sums over pairs of tokens in the way that takes fewer units; gathered if by nodes they do not reach the goal."""
+    steps = choose_steps(plain.graph, plain.outputs, goal)
+    traced = follow(target, steps) if steps else plain
+    try:
+        return traced, made(lower(traced.graph, traced.outputs))
+    except ProvenformerError:
+        if not any(steps):
+            raise
+    traced = follow(target, (0.0,) * len(steps))
+    return traced, made(lower(traced.graph, traced.outputs))
+
+
 def require_agreement(target: Target, network: CircuitNetwork, bound: float, rounding: float) -> None:
     """Raise if the network is farther from the function, itself computed with rounding, than its bound on any sample."""
     x = samples(target)
@@ -161,7 +179,7 @@ def _checked(target: Target, traced: Traced, built: Built) -> CircuitBound:
         return circuit_bound(built.network, traced.graph, traced.outputs, target.low, target.high)
     except Rejected as verdict:
         raise ProvenformerError(
-            f"the checker does not accept this circuit ({verdict}); use construction='sum'."
+            f"the checker does not accept this circuit ({verdict}); this is a fault of provenformer: please report the function."
         ) from verdict
 
 

@@ -63,7 +63,8 @@ class CircuitBlock:
 class Claim:
     """The witness: channel `channel` holds, after `layers` layers (two per block), rows @ (value of atom `atom`).
 
-    `rows` is None for the value itself; else (1, n), the same combination of all tokens at every token, or (n, n).
+    `rows` is None for the value itself; else (1, n), the same combination of all tokens at every token, or (n, n), or (n,), a
+    factor for every token.
     """
 
     channel: int
@@ -84,6 +85,7 @@ class CircuitNetwork(FloatNetwork):
     b_out: FloatArray  # (d,)
     channel_names: tuple[str, ...]
     witness: tuple[Claim, ...] = ()
+    kernel_steps: tuple[float, ...] = ()  # how the graph of the witness writes sums of kernels over pairs of tokens
 
     @property
     def model_dim(self) -> int:
@@ -193,8 +195,9 @@ class CircuitNetwork(FloatNetwork):
             {"hidden_dim": len(b.b_1), "heads": [[len(h.b_Q), len(h.W_V)] for h in b.heads]}
             for b in self.circuit_blocks
         ]
-        claims = [[c.channel, c.layers, c.atom, 0 if c.rows is None else len(c.rows)] for c in self.witness]
-        return {"channels": list(self.channel_names), "circuit_blocks": entries, "witness": claims}
+        claims = [[c.channel, c.layers, c.atom, *_rows_shape(c.rows)] for c in self.witness]
+        found = {"channels": list(self.channel_names), "circuit_blocks": entries, "witness": claims}
+        return found | ({"kernel_steps": list(self.kernel_steps)} if self.kernel_steps else {})
 
     @classmethod
     def positions_shape(cls, layout: dict[str, Any]) -> tuple[int, int]:
@@ -226,8 +229,15 @@ class CircuitNetwork(FloatNetwork):
             blocks.append(CircuitBlock(tuple(heads), **arrays))
         out = take("", {"W_out": "dD", "b_out": "d"}, {"d": d, "D": size})
         claims = []
-        for i, (channel, layers, atom, rows) in enumerate(layout["witness"]):
-            matrix = take("witness.", {str(i): "kn"}, {"k": rows, "n": n})[str(i)] if rows else None
+        for i, (channel, layers, atom, *rows) in enumerate(layout["witness"]):
+            if len(rows) == 1:
+                matrix = take("witness.", {str(i): "kn"}, {"k": rows[0], "n": n})[str(i)] if rows[0] else None
+            elif rows == [1, 1]:
+                matrix = take("witness.", {str(i): "n"}, {"n": n})[str(i)]
+            else:
+                raise ProvenformerError(
+                    f"claim {i} of the witness has {len(rows) + 3} entries; save the network again."
+                )
             claims.append(Claim(channel, layers, atom, matrix))
         if rest:
             raise ProvenformerError(
@@ -236,7 +246,8 @@ class CircuitNetwork(FloatNetwork):
         if positions is None or size < d:
             raise ProvenformerError("a circuit needs positions, and a channel for every input row; save it again.")
         names = tuple(map(str, layout["channels"]))
-        return cls(d, n, tuple(blocks), positions, out["W_out"], out["b_out"], names, tuple(claims))
+        steps = tuple(map(float, layout.get("kernel_steps", ())))
+        return cls(d, n, tuple(blocks), positions, out["W_out"], out["b_out"], names, tuple(claims), steps)
 
     def _program(self, dtype: DTypeLike) -> Program:
         """The network ready to run in one precision, made once."""
@@ -252,6 +263,11 @@ class CircuitNetwork(FloatNetwork):
     def __repr__(self) -> str:
         sizes = f"d={self.token_dim}, n={self.seq_len}, {self.blocks} blocks, {self.heads} heads"
         return f"CircuitNetwork({sizes}, {sum(self.hidden_units.values()):,} units, d_model={self.model_dim})"
+
+
+def _rows_shape(rows: FloatArray | None) -> list[int]:
+    """How the layout tells the shape of a claim's tensor: no rows, so many rows, or a factor for every token."""
+    return [0] if rows is None else [len(rows)] if rows.ndim > 1 else [1, 1]
 
 
 def _stage(block: int) -> str:

@@ -124,7 +124,7 @@ RUN: Check = partial(
 BLOCK: Check = partial(record, {"stage": word, "hidden_dim": partial(whole, 1, COUNT_LIMIT)}, {})
 HEAD: Check = partial(each, amount, 2)  # sizes of queries and of values
 CIRCUIT_BLOCK: Check = partial(record, {"hidden_dim": amount, "heads": partial(each, HEAD, 0)}, {})
-CLAIM: Check = partial(each, amount, 4)  # channel, layers, atom, rows of its matrix
+CLAIM: Check = partial(each, amount, 4)  # channel, layers, atom, rows of its matrix (1, 1 for a diagonal one)
 # How the tensors of each kind of network are laid out, by the entry that says so.
 LAYOUTS: dict[str, dict[str, Check]] = {
     "runs": {"runs": partial(each, RUN, 1)},
@@ -135,6 +135,9 @@ LAYOUTS: dict[str, dict[str, Check]] = {
         "witness": partial(each, CLAIM, 0),
     },
 }
+
+# What a layout may have beside that.
+FURTHER: dict[str, Check] = {"kernel_steps": partial(each, positive, 0)}
 
 FUNCTION: dict[str, Check] = {
     "name": word,
@@ -191,7 +194,7 @@ def require_manifest(place: str, value: Any) -> None:
     found = [name for name in LAYOUTS if name in value]
     if len(found) != 1:
         raise BadFolder(f"{place} describes {len(found)} networks ({' or '.join(LAYOUTS)}), not one; save it again.")
-    record(LAYOUTS[found[0]], {}, place, value)
+    record(LAYOUTS[found[0]], FURTHER, place, value)
 
 
 def require_certificate(place: str, value: Any) -> None:

@@ -8,7 +8,8 @@ is that of the sequences: one cell stands for all there too, and nothing may loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,13 +19,15 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Untraceable
 from provenformer.bounds.numpy_calls import AbstractArray
 from provenformer.bounds.numpy_calls import constant as require_constant_array
-from provenformer.symbols import atoms, pairs
-from provenformer.symbols.formula import RECIPROCAL, SQUARE, UNARY, VARIABLE, Formula
+from provenformer.symbols import atoms, pairs, trees
+from provenformer.symbols.formula import UNARY, VARIABLE, Formula
 from provenformer.symbols.formula import apply as formula_of
+from provenformer.symbols.formula import constant as number_formula
 from provenformer.symbols.graph import Graph, Lin
-from provenformer.symbols.linear import ONE, add, constant, divide, mix, of_atom, scale
+from provenformer.symbols.linear import add, constant, mix, of_atom, scale
 from provenformer.symbols.moves import moved, one_of_batch
-from provenformer.symbols.pairs import Peak, Powers, Scores, Total, Weights, expanded
+from provenformer.symbols.pairs import Pair, Waiting, expanded
+from provenformer.symbols.softmax import logsumexp, softmax
 
 Cells = NDArray[np.object_]
 REMEDY = "count axes from the end, axis=-1 for tokens and axis=-2 for features"
@@ -36,6 +39,7 @@ class Symbol(AbstractArray):
 
     __slots__ = ("batch", "cells", "graph", "length", "tokens", "values")
     plural: ClassVar[str] = "symbols"
+    own_rules: ClassVar[Mapping[str, Callable[..., Any]]] = {"softmax": softmax, "logsumexp": logsumexp}
 
     def __init__(
         self, graph: Graph, shape: tuple[int, ...], tokens: tuple[int, ...], cells: Cells, batch: int | None = None
@@ -71,7 +75,7 @@ class Symbol(AbstractArray):
         for bit in f"{exponent:b}"[1:]:
             power = formula_of("square", power)
             power = formula_of("multiply", power, VARIABLE) if bit == "1" else power
-        return _mapped(self, lambda cell: _function(self.graph, "power", power, cell))
+        return _mapped(self, lambda cell: _function(self.graph, power, cell))
 
     def along(self, name: str, axis: int) -> Symbol:
         if self.values is not None:
@@ -122,26 +126,17 @@ def _unary(name: str, x: Symbol) -> Symbol:
             return Symbol.constant(graph, -x.values)
         minus_one = Symbol.constant(graph, np.array(-1.0))
         return _binary("multiply", x, minus_one)
-    if name == "absolute":
-        return _mapped(x, lambda cell: atoms.absolute(graph, _one_token(cell, "np.abs")))
-    if name not in UNARY:
+    if name not in UNARY and name != "absolute":
         raise Untraceable(f"numpy.{name} is not available in circuits; there are {', '.join(UNARY)}.")
-    return _mapped(x, lambda cell: _function(graph, f"np.{name}", formula_of(name, VARIABLE), cell))
+    return _mapped(x, lambda cell: _function(graph, formula_of(name, VARIABLE), cell))
 
 
-def _function(graph: Graph, name: str, formula: Formula, cell: Any) -> Any:
-    if isinstance(cell, Scores | Powers | Weights):
-        if formula == formula_of("exp", VARIABLE):
-            return pairs.exponential(cell)
-        if formula == SQUARE:
-            return pairs.times(graph, cell, cell)
-    return atoms.apply(graph, formula, _one_token(cell, name))
-
-
-def _one_token(cell: Any, name: str) -> Lin:
-    if not isinstance(cell, Lin):
-        raise Untraceable(f"{name} of a value of two tokens is not available in circuits; {pairs.REMEDY}.")
-    return cell
+def _function(graph: Graph, formula: Formula, cell: Any) -> Any:
+    if isinstance(cell, Pair):
+        return pairs.function(graph, formula, cell)
+    if formula.operation == "absolute":
+        return atoms.absolute(graph, _known(graph, cell))
+    return atoms.apply(graph, formula, _known(graph, cell))
 
 
 def _binary(name: str, a: Symbol, b: Symbol) -> Symbol:
@@ -158,13 +153,8 @@ def _binary(name: str, a: Symbol, b: Symbol) -> Symbol:
     if len(tokens) > 2:
         raise Untraceable("a value of three tokens is not available in circuits; pairs of tokens are the limit.")
     left, right = (_on_axes(x, shape, tokens) for x in (a, b))
-    if name == "divide" and b.values is not None:
-        if (b.values == 0).any():
-            raise Untraceable("division by a constant that is 0; give another.")
-        if len(tokens) < 2:
-            cells = _each(lambda x, y: divide(graph, _known(x), y.constant), left, right)
-            return Symbol(graph, shape, tokens, cells, batch)
-        name, right = "multiply", _on_axes(Symbol.constant(graph, 1.0 / b.values), shape, tokens)
+    if name == "divide" and b.values is not None and (b.values == 0).any():
+        raise Untraceable("division by a constant that is 0; give another.")
     rule = _pair_rule if len(tokens) == 2 else _single_rule
     return Symbol(graph, shape, tokens, _each(lambda x, y: rule(graph, name, x, y), left, right), batch)
 
@@ -177,49 +167,34 @@ def per_sequence(x: Symbol, axis: int) -> Symbol:
         return Symbol.constant(x.graph, one_of_batch(x.values, x.values, axis))
     if axis in x.tokens:
         raise Untraceable(f"the batch meets another axis; {REMEDY}.")
-    keys = _each(lambda cell: _known(cell).key, x.cells)
+    keys = _each(lambda cell: _known(x.graph, cell).key, x.cells)
     return Symbol(x.graph, _with(x.shape, axis, 1), x.tokens, one_of_batch(x.cells, keys, axis))
 
 
 def _single_rule(graph: Graph, name: str, x: Any, y: Any) -> Any:
-    if name == "add":
-        return add(graph, _known(x), _known(y))
-    if name == "subtract":
-        return add(graph, _known(x), _known(y), -1.0)
-    if name == "multiply":
-        return atoms.product(graph, _known(x), _known(y))
-    if name == "divide":
-        return atoms.product(graph, _known(x), atoms.apply(graph, RECIPROCAL, _known(y)))
-    return atoms.maximum(graph, _known(x), _known(y), 1.0 if name == "maximum" else -1.0)
+    if isinstance(x, Waiting) and name in ("multiply", "divide"):
+        found = pairs.softmax_mean(graph, x, y) if isinstance(y, Waiting) and name == "divide" else None
+        if found is not None:
+            return found
+        if isinstance(y, Lin) and y.is_constant and len(y.constant) == 1 and not y.slack:
+            number = float(y.constant[0])
+            if name == "multiply" or np.abs(np.frexp(number)[0]) == 0.5:  # dividing by a power of two is exact
+                return replace(x, factor=x.factor * number if name == "multiply" else x.factor / number, _found=[])
+    return trees.combined(graph, name, _known(graph, x), _known(graph, y))
 
 
-def _known(cell: Any) -> Lin:
-    """A combination; what waits to complete a softmax is refused."""
-    if isinstance(cell, Lin):
-        return cell
-    raise Untraceable(
-        f"a maximum or a sum over pairs of tokens, taken alone, is not available in circuits; {pairs.REMEDY}."
-    )
+def _known(graph: Graph, cell: Any) -> Lin:
+    """A combination; what waited to complete a softmax is computed."""
+    if isinstance(cell, Waiting):
+        return cell.value(graph)
+    if not isinstance(cell, Lin):
+        raise Untraceable("a value of two tokens where one of one token is needed; reduce it with np.sum or np.max.")
+    return cell
 
 
 def _pair_rule(graph: Graph, name: str, x: Any, y: Any) -> Any:
-    if name == "subtract" and isinstance(y, Peak):
-        return pairs.without_peak(x, y)
-    if name == "divide":
-        if isinstance(y, Total):
-            return pairs.over_total(x, y)
-        if isinstance(y, Scores) and len(y.terms) == 1 and y.bias is None and y.shifted is None:
-            (row, column), inverse = y.terms[0], RECIPROCAL
-            over = tuple(part if part is ONE else atoms.apply(graph, inverse, part) for part in (row, column))
-            return pairs.times(graph, x, Scores(((over[0], over[1]),)))
-        raise Untraceable(f"division by a value of two tokens is not available in circuits; {pairs.REMEDY}.")
-    if isinstance(x, Peak | Total) or isinstance(y, Peak | Total):
-        _known(None)
-    if name in ("add", "subtract"):
-        return pairs.plus(graph, x, y, 1.0 if name == "add" else -1.0)
-    if name == "multiply":
-        return pairs.times(graph, x, y)
-    raise Untraceable(f"np.{name} of values of two tokens is not available in circuits; {pairs.REMEDY}.")
+    (a, _), (b, waiting) = x, y
+    return pairs.combined(graph, name, a, b, waiting)
 
 
 def _on_axes(x: Symbol, shape: tuple[int, ...], tokens: tuple[int, ...]) -> Cells:
@@ -230,15 +205,19 @@ def _on_axes(x: Symbol, shape: tuple[int, ...], tokens: tuple[int, ...]) -> Cell
     before = len(shape) - x.ndim
     cells = x.cells.reshape((1,) * before + x.cells.shape)
     mine = [axis + before for axis in x.tokens]
-    if len(tokens) == 2 and len(mine) < 2:
+    if len(tokens) == 2:
         axis = pairs.COLUMN if mine == [tokens[1]] else pairs.ROW
-        cells = _each(
-            lambda cell: (
-                pairs.in_place(cell, axis) if isinstance(cell, Peak | Total) else pairs.lifted(_known(cell), axis)
-            ),
-            cells,
-        )
+        cells = _each(lambda cell: _as_pair(x.graph, cell, axis), cells)
     return cells
+
+
+def _as_pair(graph: Graph, cell: Any, axis: int) -> Any:
+    """A value of two tokens, and what waits for a softmax, where it stands along the axis that it was not taken over."""
+    if isinstance(cell, Pair):
+        return cell, None
+    if isinstance(cell, Waiting):
+        return pairs.in_place(graph, cell, axis), cell if cell.axis != axis else None
+    return pairs.lifted(_known(graph, cell), axis), None
 
 
 def _constant_cells(values: FloatArray, shape: tuple[int, ...], tokens: tuple[int, ...]) -> Cells:
@@ -257,9 +236,10 @@ def _constant_cells(values: FloatArray, shape: tuple[int, ...], tokens: tuple[in
         if len(tokens) < 2:
             cells[index] = constant(np.ravel(here))
         elif len(long) == 2:
-            cells[index] = Scores((), np.ascontiguousarray(here))
+            cells[index] = pairs.of_matrix(np.ascontiguousarray(here)), None
         else:
-            cells[index] = pairs.lifted(constant(np.ravel(here)), pairs.COLUMN if long == [tokens[1]] else pairs.ROW)
+            axis = pairs.COLUMN if long == [tokens[1]] else pairs.ROW
+            cells[index] = pairs.lifted(constant(np.ravel(here)), axis), None
     return cells
 
 
@@ -276,7 +256,7 @@ def _with_token_axes(x: Symbol, axes: Sequence[int]) -> Symbol:
         lines = np.moveaxis(x.cells, axis, -1)
         joined = np.empty(lines.shape[:-1], dtype=object)
         for index in np.ndindex(joined.shape):
-            joined[index] = stacked(x.graph, [_known(cell) for cell in lines[index]])
+            joined[index] = stacked(x.graph, [_known(x.graph, cell) for cell in lines[index]])
         x = Symbol(x.graph, x.shape, (axis,), np.expand_dims(joined, axis), x.batch)
         if size > x.graph.seq_len:
             raise Untraceable(f"an axis of {size} tokens is longer than the sequence ({x.graph.seq_len}).")
@@ -312,28 +292,36 @@ def _along_tokens(x: Symbol, name: str, axis: int) -> Symbol:
         "cummax": lambda v: atoms.running_max(graph, v),
         "cummin": lambda v: scale(graph, atoms.running_max(graph, scale(graph, v, -1.0)), -1.0),
     }
-    cells = _each(lambda cell: rules[name](expanded(_known(cell), length)), x.cells)
+    cells = _each(lambda cell: rules[name](expanded(_known(graph, cell), length)), x.cells)
     if name in ("sum", "max", "min"):
         return Symbol(graph, _with(x.shape, axis, 1), (), cells, x.batch)
     return Symbol(graph, x.shape, x.tokens, cells, x.batch)
 
 
 def _along_pairs(x: Symbol, name: str, axis: int, which: int) -> Symbol:
-    rest = tuple(other for other in x.tokens if other != axis)
+    rest, length = tuple(other for other in x.tokens if other != axis), x.shape[axis]
     if name == "sum":
-        cells = _each(lambda cell: pairs.summed(x.graph, cell, which, x.shape[axis]), x.cells)
-        cells = _each(lambda cell, old: Total(old, which) if isinstance(cell, Total) else cell, cells, x.cells)
+        cells = _each(lambda cell: pairs.summed(x.graph, cell, which, length), x.cells)
     elif name == "max":
-        cells = _each(lambda cell: Peak(cell, which), x.cells)
+        cells = _each(lambda cell: Waiting("max", cell, which, length), x.cells)
+    elif name == "min":
+        minus = formula_of("multiply", number_formula(-1.0), VARIABLE)
+        negated = _each(lambda cell: pairs.function(x.graph, minus, cell), x.cells)
+        cells = _each(lambda cell: Waiting("max", cell, which, length, -1.0), negated)
     else:
-        raise Untraceable(f"np.{name} over pairs of tokens is not available in circuits; {pairs.REMEDY}.")
+        raise Untraceable(
+            f"np.{name} along an axis of pairs of tokens is not available; there are np.sum, np.mean, np.max and np.min."
+        )
     return Symbol(x.graph, _with(x.shape, axis, 1), rest, cells, x.batch)
 
 
 def _along_features(x: Symbol, name: str, axis: int) -> Symbol:
     graph = x.graph
     slices = [np.take(x.cells, [i], axis=axis) for i in range(x.shape[axis])]
-    two = _pair_rule if len(x.tokens) == 2 else _single_rule
+
+    def two(graph: Graph, name: str, u: Any, v: Any) -> Any:
+        return pairs.combined(graph, name, u, v, None) if isinstance(u, Pair) else _single_rule(graph, name, u, v)
+
     join = {"sum": "add", "max": "maximum", "min": "minimum", "cumsum": "add", "cummax": "maximum", "cummin": "minimum"}
     if name == "sort":
         for stage in atoms.merge_exchange(len(slices)):

@@ -6,7 +6,7 @@ formula of x alone. Slices (1 < rows < n) are padded to n tokens and cut again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,37 +23,42 @@ from provenformer.symbols.graph import (
     Largest,
     Lin,
     Operation,
+    PairMean,
     Pieces,
     Product,
     Term,
 )
 from provenformer.symbols.jets import formula_range, slope_bound
 from provenformer.symbols.linear import add, constant, gamma, mix, of_atom, scale, size
-from provenformer.symbols.ranges import enclosure, hull
+from provenformer.symbols.ranges import argument_range, enclosure, hull
 
 MASKED = 64.0
+MOST_STATISTICS = 20_000
 
 
 def apply(graph: Graph, outer: Formula, x: Lin) -> Lin:
     """outer(x_j) at every token."""
-    if x.is_constant and not x.slack:
-        formula_range(outer, float(x.constant.min()), float(x.constant.max()))  # refuses what leaves a domain
-        return _rounded_constant(outer(x.constant))
+    if x.is_constant:
+        low, high = float(x.constant.min()) - x.slack, float(x.constant.max()) + x.slack
+        formula_range(outer, low, high)  # refuses what leaves a domain
+        return _rounded_constant(outer(x.constant), slope_bound(outer, low, high) * x.slack if x.slack else 0.0)
     x, rows = _padded(graph, x)
-    low, high = hull(graph, x)
+    low, high = argument_range(graph, outer, x)
     inner, z, slack = _as_formula_of_one(graph, x)
     change = slope_bound(outer, low, high) * slack if slack else 0.0
     fused = outer.of(inner)
-    z_low, z_high = hull(graph, z)
-    bottom, top = formula_range(fused, z_low, z_high)
+    bottom, top = formula_range(fused, *argument_range(graph, fused, z))
     return _made(graph, Apply(fused, z, change), _is_uniform(graph, z), bottom - change, top + change, rows)
 
 
 def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start: float, x: Lin) -> Lin:
     """A piecewise linear function; where x stays on one piece it is linear."""
     operation = Pieces(tuple(map(float, knots)), tuple(map(float, slopes)), float(start), x)
-    if x.is_constant and not x.slack:
-        return _rounded_constant(operation(x.constant))
+    if x.is_constant:
+        return _rounded_constant(operation(x.constant), max(map(abs, operation.slopes)) * x.slack)
+    joined = _joined(graph, operation)
+    if joined is not None:
+        return joined
     x, rows = _padded(graph, x)
     low, high = hull(graph, x)
     at = int(np.searchsorted(operation.knots, low, side="right"))
@@ -75,6 +80,52 @@ def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start:
     return _made(graph, exact, _is_uniform(graph, x), low, high, rows)
 
 
+def _joined(graph: Graph, outer: Pieces) -> Lin | None:
+    """Pieces of a multiple of other pieces are pieces: np.clip is one atom. None where it is not that."""
+    x = outer.of
+    if len(x.terms) != 1 or len(x.constant) != 1:
+        return None
+    ((number, term),) = x.terms.items()
+    inner = graph.atoms[number].operation
+    if not isinstance(inner, Pieces) or term.mix is not None or x.rows not in (1, graph.seq_len):
+        return None
+    own, shift = term.own, float(x.constant[0])
+    ends = (-np.inf, *inner.knots, np.inf)
+    heights = own * inner(np.array(inner.knots)) + shift
+    knots = list(inner.knots)
+    for i, slope in enumerate(inner.slopes):  # where a piece of the inner function meets a knot of the outer one
+        start, height = (inner.knots[max(i - 1, 0)], heights[max(i - 1, 0)])
+        crossed = [start + (knot - height) / (own * slope) for knot in outer.knots if own * slope != 0]
+        knots += [knot for knot in crossed if ends[i] < knot < ends[i + 1]]
+    knots = sorted(set(knots))
+    between = np.array([knots[0] - 1.0, *((np.array(knots[1:]) + np.array(knots[:-1])) / 2), knots[-1] + 1.0])
+    within = own * inner(between) + shift
+    slopes = np.array(inner.slopes)[np.searchsorted(inner.knots, between)] * own
+    slopes = slopes * np.array(outer.slopes)[np.searchsorted(outer.knots, within)]
+    turns = [i for i in range(len(knots)) if slopes[i] != slopes[i + 1]]
+    if not turns:
+        return None
+    kept, steps = [knots[i] for i in turns], [slopes[0], *(slopes[i + 1] for i in turns)]
+    start = float(outer(own * inner(np.array(kept[0])) + shift))
+    found = pieces(graph, kept, steps, start, inner.of)
+    steep = max(map(abs, outer.slopes)) * abs(own) * max(map(abs, inner.slopes))
+    size = steep * max(map(abs, knots)) + max(map(abs, outer.slopes)) * (
+        float(np.abs(heights).max()) + abs(shift) + 1e-300
+    )
+    rounded = gamma(16 * len(knots)) * (size + max(map(abs, outer.slopes)) * max(map(abs, outer.knots)) + abs(start))
+    exact = all(abs(v) in (0.0, 1.0) for v in (own, *inner.slopes, *outer.slopes)) and _are_copies(
+        kept, inner, outer, own, shift
+    )
+    slack = x.slack * max(map(abs, outer.slopes)) + (0.0 if exact else rounded)
+    return _off_by(found, slack)
+
+
+def _are_copies(knots: Sequence[float], inner: Pieces, outer: Pieces, own: float, shift: float) -> bool:
+    """Whether nothing was rounded: slopes of 0 and 1, and knots that stood there before."""
+    level = inner.start == inner.knots[0] or inner.start == 0
+    return own == 1 and shift == 0 and level and set(knots) <= {*inner.knots, *outer.knots}
+
+
 def absolute(graph: Graph, x: Lin) -> Lin:
     return pieces(graph, [0.0], [-1.0, 1.0], 0.0, x)
 
@@ -84,10 +135,11 @@ def maximum(graph: Graph, x: Lin, y: Lin, sign: float = 1.0) -> Lin:
     if x.is_constant and not y.is_constant:
         return maximum(graph, y, x, sign)
     if x.is_constant and y.is_constant:
-        return constant(np.maximum(x.constant, y.constant) if sign > 0 else np.minimum(x.constant, y.constant))
+        found = constant(np.maximum(x.constant, y.constant) if sign > 0 else np.minimum(x.constant, y.constant))
+        return _off_by(found, max(x.slack, y.slack))
     if y.is_constant and len(y.constant) == 1:
         knot = float(y.constant[0])
-        return pieces(graph, [knot], [0.0, 1.0] if sign > 0 else [1.0, 0.0], knot, x)
+        return _off_by(pieces(graph, [knot], [0.0, 1.0] if sign > 0 else [1.0, 0.0], knot, x), y.slack)
     x, y, rows = _both_padded(graph, x, y)
     return compare(graph, x, y, np.array([sign]), rows)
 
@@ -106,10 +158,9 @@ def compare(graph: Graph, x: Lin, y: Lin, sign: FloatArray, rows: int | None = N
 
 def product(graph: Graph, x: Lin, y: Lin) -> Lin:
     """x_j y_j: a formula of one variable where both are, else a product."""
-    if x.is_constant and not x.slack:
-        return scale(graph, y, x.constant)
-    if y.is_constant and not y.slack:
-        return scale(graph, x, y.constant)
+    for one, other in ((x, y), (y, x)):
+        if one.is_constant:
+            return _off_by(scale(graph, other, one.constant), one.slack * size(graph, other) if one.slack else 0.0)
     if x.key == y.key:
         return apply(graph, SQUARE, x)
     x, y, rows = _both_padded(graph, x, y)
@@ -120,7 +171,7 @@ def product(graph: Graph, x: Lin, y: Lin) -> Lin:
             largest = (max(abs(a), abs(b)), max(abs(c), abs(d)))
             change = left[1] * largest[1] + right[1] * largest[0] + left[1] * right[1]
             fused = formulas.apply("multiply", left[0], right[0])
-            low, high = formula_range(fused, *hull(graph, z))
+            low, high = formula_range(fused, *argument_range(graph, fused, z))
             return _made(graph, Apply(fused, z, change), _is_uniform(graph, z), low - change, high + change, rows)
     corners = np.array([a * c, a * d, b * c, b * d])
     widen = gamma(2) * float(np.abs(corners).max())
@@ -136,10 +187,29 @@ def largest(graph: Graph, x: Lin) -> Lin:
     if x.rows == 1:
         return x
     x, _ = _padded(graph, x)
-    if x.is_constant and not x.slack:
-        return constant(float(x.constant.max()))
+    if x.is_constant:
+        return _off_by(constant(float(x.constant.max())), x.slack)
     low, high = enclosure(graph, x)
     return _made(graph, Largest(x), True, float(low.max()), float(high.max()), None)
+
+
+def kernel_sum(graph: Graph, kernel: Formula, row: Lin, column: Lin, gathered: Callable[[], Lin]) -> Lin:
+    """sum_k kernel(row_j + column_k), n rows each: gathered, or as a PairMean with the statistics that the graph asks for."""
+    step = graph.kernel_step(("pair mean", kernel, row.key, column.key))
+    if step == 0:
+        return gathered()
+    n, (a, b), (c, d) = graph.seq_len, hull(graph, row), hull(graph, column)
+    low, high = formula_range(kernel, a + c, b + d)
+    count = 0 if step == np.inf else max(1, int(np.ceil((d - c) / step * (1 - 1e-9))))
+    if not (step > 0 and count <= MOST_STATISTICS):
+        raise Untraceable(
+            f"a kernel by {count:,} nodes is beyond the limit {MOST_STATISTICS:,}; use a larger tolerance."
+        )
+    knots = tuple(c + m * step for m in range(count))
+    over = [pieces(graph, [knot], [0.0, 1.0], 0.0, column) for knot in knots]
+    statistics = tuple(mix(graph, one, np.full((1, n), 1.0 / n)) for one in over)
+    operation = PairMean(kernel, row, column, knots, statistics)
+    return scale(graph, _made(graph, operation, _is_uniform(graph, row), low, high, None), float(n))
 
 
 def running_max(graph: Graph, x: Lin) -> Lin:
@@ -189,7 +259,7 @@ def attend(graph: Graph, queries: Sequence[Lin], keys: Sequence[Lin], bias: Floa
     bias, lost = _finite(graph, queries, keys, bias)
     uniform = all(_is_uniform(graph, q) for q in queries) and (bias is None or len(bias) == 1)
     found = _made(graph, Attend(tuple(queries), tuple(keys), bias, values), uniform, low, high, None)
-    return Lin(found.rows, found.terms, found.constant, lost * (high - low))
+    return _off_by(found, lost * (high - low))
 
 
 def _finite(
@@ -221,9 +291,9 @@ def _compared(graph: Graph, x: Lin, partner: NDArray[np.int64], sign: FloatArray
     choice = np.zeros((rows, rows))
     choice[np.arange(rows), partner] = 1.0
     other = mix(graph, x, choice)
-    if x.is_constant and not x.slack:
+    if x.is_constant:
         a, b = (np.broadcast_to(lin.constant, (rows,)) for lin in (x, other))
-        return constant(np.where(sign > 0, np.maximum(a, b), np.where(sign < 0, np.minimum(a, b), a)))
+        return _off_by(constant(np.where(sign > 0, np.maximum(a, b), np.where(sign < 0, np.minimum(a, b), a))), x.slack)
     sign = sign[:1] if (sign == sign[0]).all() else sign
     if rows not in (1, graph.seq_len):
         x, other, _ = _both_padded(graph, x, other)
@@ -253,7 +323,10 @@ def _padded(graph: Graph, x: Lin) -> tuple[Lin, int | None]:
     if x.rows in (1, n):
         return x, None
     if x.rows > n:
-        raise Untraceable(f"a token axis of {x.rows} entries is longer than the sequence ({n}); keep to {n} tokens.")
+        raise Untraceable(
+            f"an axis of {x.rows} entries holds features and tokens of a sequence of {n}; keep them apart, and reduce over both "
+            "with axis=(-2, -1)."
+        )
     choice = np.zeros((n, x.rows))
     choice[np.arange(n), np.minimum(np.arange(n), x.rows - 1)] = 1.0
     return mix(graph, x, choice), x.rows
@@ -268,10 +341,14 @@ def _cut(graph: Graph, x: Lin, rows: int | None) -> Lin:
     return x if rows is None or x.rows == 1 else mix(graph, x, np.eye(rows, graph.seq_len))
 
 
-def _rounded_constant(values: FloatArray) -> Lin:
-    """What numpy computed, which is within a few roundings of the function's value."""
-    found = constant(values)
-    return Lin(found.rows, found.terms, found.constant, gamma(32) * float(np.abs(values).max()))
+def _rounded_constant(values: FloatArray, moved: float) -> Lin:
+    """What numpy computed, which is within a few roundings of the function's value; its argument may be off, too."""
+    return _off_by(constant(values), gamma(32) * float(np.abs(values).max()) + moved)
+
+
+def _off_by(x: Lin, slack: float) -> Lin:
+    """The same combination, and how much further it may be from the value."""
+    return Lin(x.rows, x.terms, x.constant, x.slack + slack) if slack else x
 
 
 def _variables(graph: Graph, x: Lin) -> list[Lin]:

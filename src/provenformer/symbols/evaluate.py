@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
-from provenformer.symbols.graph import Apply, Attend, Compare, Graph, Input, Largest, Lin, Pieces, Product
+from provenformer.symbols.graph import Apply, Attend, Compare, Graph, Input, Largest, Lin, PairMean, Pieces, Product
 
 
 def evaluate(graph: Graph, outputs: Sequence[Lin], x: FloatArray) -> FloatArray:
@@ -47,6 +47,8 @@ def evaluate(graph: Graph, outputs: Sequence[Lin], x: FloatArray) -> FloatArray:
                     found = np.where(
                         operation.sign > 0, np.maximum(a, b), np.where(operation.sign < 0, np.minimum(a, b), a)
                     )
+                case PairMean():
+                    found = _pair_mean(operation, arguments[0], arguments[1])
                 case Attend():
                     found = _attend(
                         operation,
@@ -69,3 +71,8 @@ def _attend(operation: Attend, queries: list[FloatArray], keys: list[FloatArray]
         scores = scores + q[:, :, None] * k[:, None, :]
     weights = np.exp(scores - scores.max(axis=2, keepdims=True))
     return np.asarray((weights * values[:, None, :]).sum(axis=2) / weights.sum(axis=2))
+
+
+def _pair_mean(operation: PairMean, row: FloatArray, column: FloatArray) -> FloatArray:
+    kernel = operation.kernel(row[:, :, None] + column[:, None, :])
+    return np.asarray(np.broadcast_to(kernel, (*row.shape, column.shape[1])).mean(axis=2))

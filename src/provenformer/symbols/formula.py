@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
+
+
+def _special(name: str) -> Callable[..., Any]:
+    """A function of scipy.special, which takes long to load and is loaded when it is used."""
+    return lambda z: getattr(import_module("scipy.special"), name)(z)
+
 
 # What each operation computes. The enclosures of its derivatives: jets.py.
 OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -25,8 +32,14 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "cosh": np.cosh,
     "expm1": np.expm1,
     "log1p": np.log1p,
+    "exp2": np.exp2,
+    "log2": np.log2,
+    "expit": _special("expit"),
+    "erf": _special("erf"),
 }
+KINKS = {"absolute": np.absolute, "maximum": np.maximum, "minimum": np.minimum}  # in kernels of pairs alone
 UNARY = tuple(name for name in OPERATIONS if name not in ("add", "multiply", "divide"))
+OPERATIONS |= KINKS
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,10 @@ class Formula:
         if self.operation == "constant":
             return np.float64(self.value)
         return OPERATIONS[self.operation](*(part(z) for part in self.parts))
+
+    def has(self, operation: str) -> bool:
+        """Whether it uses an operation."""
+        return self.operation == operation or any(part.has(operation) for part in self.parts)
 
     def of(self, inner: Formula) -> Formula:
         """z -> self(inner(z))."""

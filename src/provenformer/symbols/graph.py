@@ -190,7 +190,30 @@ class Attend:
         return (*self.queries, *self.keys, self.values)
 
 
-Operation: TypeAlias = Input | Apply | Pieces | Product | Compare | Largest | Attend
+@dataclass(frozen=True, eq=False)
+class PairMean:
+    """The mean over all tokens k of kernel(row_j + column_k).
+
+    statistics: values that are the same at every token and from which a network may compute it, the means of
+    relu(column_k - c) at the knots c; the value does not depend on which these are.
+    """
+
+    kernel: Formula
+    row: Lin
+    column: Lin
+    knots: tuple[float, ...] = ()
+    statistics: tuple[Lin, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        return ("pair mean", self.kernel, self.row.key, self.column.key)
+
+    @property
+    def arguments(self) -> tuple[Lin, ...]:
+        return (self.row, self.column, *self.statistics)
+
+
+Operation: TypeAlias = Input | Apply | Pieces | Product | Compare | Largest | Attend | PairMean
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +239,17 @@ class Graph:
     token_dim: int
     seq_len: int
     atoms: list[Atom] = field(default_factory=list)
+    steps: tuple[float, ...] = ()  # how sums of kernels are written, in the order in which they appear: see kernel_step
+    kernels: list[Key] = field(default_factory=list)
     _known: dict[Key, Atom] = field(default_factory=dict)
+
+    def kernel_step(self, key: Key) -> float:
+        """How a sum of a kernel over pairs is written: 0 by gathering; else a PairMean with statistics that far apart
+        (infinity, where nothing was chosen: none)."""
+        if key not in self.kernels:
+            self.kernels.append(key)
+        index = self.kernels.index(key)
+        return self.steps[index] if index < len(self.steps) else float("inf")
 
     def atom(self, operation: Operation, uniform: bool, low: float, high: float) -> Atom:
         """The atom of an operation: a new one, or the one that is there."""

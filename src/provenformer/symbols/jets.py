@@ -20,6 +20,8 @@ from provenformer.symbols.formula import Formula
 np: Any = numpy  # numpy dispatches its functions to intervals; its type stubs know only arrays
 TINY = 1e-150  # roots below it count as 0: their reciprocals' cubes would overflow
 RANGE_CELLS = 400
+LOG_2 = Interval(np.nextafter(np.log(2.0), 0.0), np.nextafter(np.log(2.0), 1.0))
+TWO_OVER_ROOT_PI = Interval(*(2 / np.sqrt(np.pi) * (1 + sign * 2.0**-50) for sign in (-1.0, 1.0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +51,16 @@ def formula_range(formula: Formula, low: float, high: float) -> tuple[float, flo
     return float(bottom.min()), float(top.max())
 
 
-def slope_bound(formula: Formula, low: float, high: float) -> float:
-    """sup |formula'| on [low, high]; may be infinite."""
+def slope_range(formula: Formula, low: float, high: float) -> tuple[float, float]:
+    """inf and sup of formula' on [low, high]; may be infinite."""
     edges = cells(low, high, RANGE_CELLS)
     first = jet(formula, edges[:-1], edges[1:]).first
-    return float(np.maximum(np.abs(first.lo), np.abs(first.hi)).max())
+    return float(first.lo.min()), float(first.hi.max())
+
+
+def slope_bound(formula: Formula, low: float, high: float) -> float:
+    """sup |formula'| on [low, high]; may be infinite."""
+    return max(map(abs, slope_range(formula, low, high)))
 
 
 def cells(low: float, high: float, count: int) -> FloatArray:
@@ -170,14 +177,56 @@ def _log1p(a: Jet) -> Jet:
     return _chain(a, np.log1p(a.value), inverse, -np.square(inverse))
 
 
+def _log2(a: Jet) -> Jet:
+    if (a.value.lo <= 0).any():
+        _refuse_domain("np.log2", a.value)
+    inverse = 1.0 / (a.value * LOG_2)
+    return _chain(a, np.log2(a.value), inverse, -np.square(inverse) * LOG_2)
+
+
+def _exp2(a: Jet) -> Jet:
+    value = np.exp2(a.value)
+    return _chain(a, value, value * LOG_2, value * np.square(LOG_2))
+
+
+def _expit(a: Jet) -> Jet:
+    value = _clipped(a.value.elementwise("expit", a.value), 0.0, 1.0)
+    slope = _clipped(0.25 - np.square(value - 0.5), 0.0, 0.25)  # y (1 - y), with y once
+    return _chain(a, value, slope, slope * (1.0 - 2.0 * value))
+
+
+def _erf(a: Jet) -> Jet:
+    slope = TWO_OVER_ROOT_PI * np.exp(-np.square(a.value))
+    return _chain(a, a.value.elementwise("erf", a.value), slope, -2.0 * (a.value * slope))
+
+
 def _clipped(x: Interval, low: float, high: float) -> Interval:
     return Interval(np.clip(x.lo, low, high), np.clip(x.hi, low, high))
+
+
+def _maximum(a: Jet, b: Jet, sign: float = 1.0) -> Jet:
+    """max (min with sign -1): the winner where it is decided; at a kink the hull of slopes, and nothing of the second."""
+    first = (a.value.lo >= b.value.hi) if sign > 0 else (a.value.hi <= b.value.lo)
+    second = (b.value.lo >= a.value.hi) if sign > 0 else (b.value.hi <= a.value.lo)
+
+    def pick(x: Interval, y: Interval, low: Any, high: Any) -> Interval:
+        return Interval(
+            np.where(first, x.lo, np.where(second, y.lo, low)), np.where(first, x.hi, np.where(second, y.hi, high))
+        )
+
+    value = (np.maximum if sign > 0 else np.minimum)(a.value, b.value)
+    hull = np.minimum(a.first.lo, b.first.lo), np.maximum(a.first.hi, b.first.hi)
+    return Jet(value, pick(a.first, b.first, *hull), pick(a.second, b.second, -np.inf, np.inf))
+
+
+def _absolute(a: Jet) -> Jet:
+    return _maximum(a, Jet(-a.value, -a.first, -a.second))
 
 
 def _refuse_domain(name: str, x: Interval) -> None:
     raise Untraceable(
         f"{name} of a value in [{x.lo.min():.4g}, {x.hi.max():.4g}] leaves its domain; "
-        "add a positive constant inside, or use np.var where a variance is written as E[x^2] - E[x]^2."
+        "add a positive constant inside, as in np.sqrt(np.var(x) + 0.01); write a variance as np.var(x), not as E[x^2] - E[x]^2."
     )
 
 
@@ -196,4 +245,11 @@ RULES: dict[str, Callable[..., Jet]] = {
     "cosh": _same(lambda v: (np.cosh(v), np.sinh(v), np.cosh(v))),
     "expm1": _same(lambda v: (np.expm1(v), np.exp(v), np.exp(v))),
     "log1p": _log1p,
+    "exp2": _exp2,
+    "log2": _log2,
+    "expit": _expit,
+    "erf": _erf,
+    "absolute": _absolute,
+    "maximum": _maximum,
+    "minimum": lambda a, b: _maximum(a, b, -1.0),
 }

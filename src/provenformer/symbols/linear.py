@@ -41,8 +41,12 @@ def add(graph: Graph, x: Lin, y: Lin, factor: float = 1.0) -> Lin:
         mix = _plus(before.mix, None if term.mix is None else factor * term.mix)
         terms[i] = _tidy(graph, graph.atoms[i], before.own + factor * term.own, mix, rows)
     result = _lin(rows, terms, x.constant + factor * y.constant, 0.0)
-    exact = abs(factor) == 1 and not (x.terms.keys() & y.terms.keys()) and not (x.constant.any() and y.constant.any())
-    rounding = 0.0 if exact else _up(gamma(2), _up(abs(factor), size(graph, y)) + size(graph, result))
+    shared = x.terms.keys() & y.terms.keys()
+    exact = abs(factor) == 1 and not shared and not (x.constant.any() and y.constant.any())
+    plain = abs(factor) == 1 and all(t.mix is None for lin in (x, y) for i, t in lin.terms.items() if i in shared)
+    # a sum of two numbers is off by a share of itself: what cancels leaves nothing
+    moved = size(graph, result) + (0.0 if plain else _up(abs(factor), size(graph, y)))
+    rounding = 0.0 if exact else _up(gamma(2), moved)
     return _with_slack(result, x.slack + _up(abs(factor), y.slack) + rounding)
 
 
@@ -52,6 +56,8 @@ def scale(graph: Graph, x: Lin, factors: FloatArray | float) -> Lin:
     _require_digits(x, array)
     if (array == array[0]).all() and len(array) in (1, x.rows):
         factor = float(array[0])
+        if factor == 0:
+            return _lin(x.rows, {}, np.zeros(1), 0.0)
         terms = {i: Term(t.own * factor, None if t.mix is None else t.mix * factor) for i, t in x.terms.items()}
         result = _lin(x.rows, terms, x.constant * factor, 0.0)
         exact = factor == 0 or np.frexp(factor)[0] in (0.5, -0.5)  # a power of two

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Untraceable
+from provenformer.symbols import trees
 from provenformer.symbols.graph import Graph, Lin
 from provenformer.symbols.linear import add, constant, mix
-from provenformer.symbols.pairs import Peak, Scores, Total, expanded
+from provenformer.symbols.pairs import Pair, Scores, Waiting, expanded
 from provenformer.symbols.ranges import hull
 
 Cells = NDArray[np.object_]
@@ -121,12 +122,9 @@ def _moved_sequence(
     if len(axes) > 1:
         raise Untraceable("the token axis is split or repeated along two axes; keep one axis for the tokens.")
     flat = [None if x.values is not None else x.cells.ravel() for x in parts]
-    if axes and any(
-        isinstance(cell, Peak | Total)
-        for i in np.unique(entries.part[out])
-        for cell in (flat[i] if flat[i] is not None else ())
-    ):
-        return _moved_waiting(parts, entries, out, axes[0])
+    if axes and _only_moved(parts, entries, out, axes[0]):
+        lines = np.moveaxis(out, axes[0], -1)
+        return (axes[0],), np.expand_dims(parts[0].cells.ravel()[entries.cell[lines][..., 0]], axes[0])
     lines = np.moveaxis(out, axes[0], -1) if axes else out[..., None]
     cells = np.empty(lines.shape[:-1], dtype=object)
     made: dict[bytes, Any] = {}
@@ -176,19 +174,19 @@ def _line(graph: Graph, parts: Sequence[Movable], flat: list[Any], entries: Entr
             choice = np.zeros((len(line), length))
             choice[at, np.maximum(token[at], 0)] = 1.0
             lin = flat[number][one]
-            if not isinstance(lin, Lin):
-                raise Untraceable("a sum over pairs of tokens may only complete a softmax; it cannot be moved about.")
+            lin = lin.value(graph) if isinstance(lin, Waiting) else lin
             total = add(graph, total, mix(graph, expanded(lin, length), choice))
     return Lin(len(line), total.terms, total.constant, total.slack)
 
 
-def _moved_waiting(parts: Sequence[Movable], entries: Entries, out: Ints, axis: int) -> tuple[tuple[int, ...], Cells]:
-    """A maximum or a sum over pairs on its way to complete a softmax: axes may come and go, nothing else."""
+def _only_moved(parts: Sequence[Movable], entries: Entries, out: Ints, axis: int) -> bool:
+    """Whether axes of one array came and went and nothing else: then cells, what waits for a softmax too, stay as they are."""
+    if len(parts) != 1 or parts[0].values is not None:
+        return False
     lines = np.moveaxis(out, axis, -1)
     cell, token = entries.cell[lines], entries.token[0][lines]
-    if len(parts) != 1 or not ((token == np.arange(lines.shape[-1])) & (cell == cell[..., :1])).all():
-        raise Untraceable("a sum over pairs of tokens may only complete a softmax; it cannot be moved about.")
-    return (axis,), np.expand_dims(parts[0].cells.ravel()[cell[..., 0]], axis)
+    whole = lines.shape[-1] == parts[0].shape[parts[0].tokens[0]]
+    return whole and bool(((token == np.arange(lines.shape[-1])) & (cell == cell[..., :1])).all())
 
 
 def _moved_pairs(graph: Graph, parts: Sequence[Movable], entries: Entries, out: Ints) -> tuple[tuple[int, ...], Cells]:
@@ -227,22 +225,32 @@ def _pair_cell(
     number, at = int(numbers[from_pair][0]), int(cell[from_pair][0])
     if (numbers[from_pair] != number).any() or (cell[from_pair] != at).any():
         raise Untraceable("values of pairs of tokens from several arrays are mixed; combine them with + instead.")
-    found = parts[number].cells.ravel()[at]
+    found: Pair = parts[number].cells.ravel()[at]
     found = found.turned if turned else found
     if from_pair.all():
         return found
-    largest = -np.inf
+    filled = np.zeros(labels.shape)
     for other in np.unique(numbers[~from_pair]):
-        values = parts[other].values
-        if values is None or not isinstance(found, Scores):
-            raise Untraceable("only scores of a softmax may be masked, and only by a constant; add a mask instead.")
-        largest = max(largest, float(values.ravel()[cell[~from_pair & (numbers == other)]].max()))
-    low, high = _between(graph, found)
-    least = low if found.shifted is None else low - high  # less a maximum: above the lowest less the highest
-    if largest > least - FAR - 1e-9 * (abs(low) + abs(high)):
-        raise Untraceable(f"a mask of {largest:.4g} is not far below the scores; use -np.inf (or -1e9) in np.where.")
-    bias = np.where(from_pair, 0.0, -np.inf)
-    return Scores(found.terms, bias if found.bias is None else np.where(from_pair, found.bias, -np.inf), found.shifted)
+        values, here = parts[other].values, ~from_pair & (numbers == other)
+        if values is None:
+            raise Untraceable(
+                "np.where between two values of pairs of tokens is not available; give a constant for one."
+            )
+        filled[here] = values.ravel()[cell[here]]
+    return Pair(trees.masked(found.tree, from_pair, filled), _masked(graph, found, from_pair, filled))
+
+
+def _masked(graph: Graph, pair: Pair, kept: Any, filled: FloatArray) -> Scores | None:
+    """Scores that are masked by something far below them: the mask is -inf. None where they are not."""
+    scores = pair.form
+    if not isinstance(scores, Scores):
+        return None
+    low, high = _between(graph, scores)
+    least = low if scores.shifted is None else low - high  # less a maximum: above the lowest less the highest
+    if float(filled[~kept].max()) > least - FAR - 1e-9 * (abs(low) + abs(high)):
+        return None
+    bias = np.where(kept, 0.0 if scores.bias is None else scores.bias, -np.inf)
+    return Scores(scores.terms, bias, scores.shifted)
 
 
 def _between(graph: Graph, scores: Scores) -> tuple[float, float]:

@@ -1,26 +1,31 @@
-"""Values of two tokens, j and k: what a softmax over tokens is made of. Anything else that needs pairs is refused.
+"""Values of two tokens, j and k: an expression (trees.py) and, where it is one, its part in a softmax over tokens.
 
 Scores   sum_i row_i(j) col_i(k) + bias[j, k], possibly less something that depends on j (or on k) alone: a maximum
-Powers   exp(scores)
-Total    sum over k (or over j) of such powers: good for one thing, to divide them by it
+Powers   exp(scores) times factors of j and of k
+Total    their sum over k (or over j): divided by the sum of the exponentials alone it is a softmax
 Weights  powers / total: a softmax over k (or over j), times factors of j and of k
+
+What is no part of a softmax is evaluated by its expression.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
-from provenformer.base.errors import Untraceable
+from provenformer.symbols import trees
 from provenformer.symbols.atoms import attend, product
+from provenformer.symbols.formula import SQUARE, VARIABLE, Formula
+from provenformer.symbols.formula import apply as formula_of
 from provenformer.symbols.graph import Graph, Lin
-from provenformer.symbols.linear import ONE, add, constant, mix, scale
+from provenformer.symbols.linear import ONE, add, constant, divide, mix, scale
+from provenformer.symbols.trees import Tree
 
 ROW, COLUMN = 0, 1
-REMEDY = "only scores of a softmax over tokens may depend on two tokens; write it with np.exp(scores) / np.sum(np.exp(scores))"
+EXP = formula_of("exp", VARIABLE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,26 +47,12 @@ class Scores:
 @dataclass(frozen=True, eq=False)
 class Powers:
     scores: Scores
+    row: Lin = ONE
+    column: Lin = ONE
 
     @property
     def turned(self) -> Powers:
-        return Powers(self.scores.turned)
-
-
-@dataclass(frozen=True, eq=False)
-class Peak:
-    """The maximum of scores along an axis."""
-
-    scores: Scores
-    axis: int
-
-
-@dataclass(frozen=True, eq=False)
-class Total:
-    """The sum of powers along an axis."""
-
-    powers: Powers
-    axis: int
+        return Powers(self.scores.turned, self.column, self.row)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,102 +69,194 @@ class Weights:
         return Weights(self.scores.turned, 1 - self.axis, self.column, self.row)
 
 
-Pair: TypeAlias = Scores | Powers | Weights
+Form: TypeAlias = Scores | Powers | Weights
 
 
-def lifted(x: Lin, axis: int) -> Scores:
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A value of two tokens; `form` is its part in a softmax, if it has one."""
+
+    tree: Tree
+    form: Form | None = None
+
+    @property
+    def turned(self) -> Pair:
+        return Pair(self.tree.turned, None if self.form is None else self.form.turned)
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """A maximum ("max") or a sum over an axis of pairs, times a number: part of a softmax, or computed when it is not."""
+
+    kind: str
+    pair: Pair
+    axis: int
+    length: int
+    factor: float = 1.0
+    _found: list[Lin] = field(default_factory=list)
+
+    def value(self, graph: Graph) -> Lin:
+        """The combination that it is."""
+        if not self._found:
+            tree = self.pair.tree if self.axis == COLUMN else self.pair.tree.turned
+            rule = trees.largest if self.kind == "max" else trees.summed
+            self._found.append(scale(graph, rule(graph, tree, self.length), self.factor))
+        return self._found[0]
+
+
+def lifted(x: Lin, axis: int) -> Pair:
     """A combination of one token as a value of two."""
-    return Scores(((x, ONE),) if axis == ROW else ((ONE, x),))
+    if axis == ROW:
+        return Pair(trees.of_row(x), Scores(((x, ONE),)))
+    return Pair(trees.of_column(x), Scores(((ONE, x),)))
 
 
-def in_place(waiting: Peak | Total, axis: int) -> Peak | Total:
-    """What was reduced over one axis of the pairs and waits to complete a softmax depends on the token of the other."""
-    if axis == waiting.axis:
-        raise Untraceable(
-            f"a maximum or a sum over pairs of tokens meets them along the axis that it was taken over; {REMEDY}."
-        )
-    return waiting
+def of_matrix(values: FloatArray) -> Pair:
+    return Pair(trees.of_matrix(values), Scores((), values))
 
 
-def plus(graph: Graph, a: Pair, b: Pair, factor: float) -> Scores:
-    """a + factor * b."""
+def in_place(graph: Graph, waiting: Waiting, axis: int) -> Pair:
+    """What was reduced over one axis, beside pairs: evaluated only if no softmax takes it up."""
+    tree = Tree("row" if axis == ROW else "column", leaf=lambda: waiting.value(graph))
+    return Pair(tree)
+
+
+def function(graph: Graph, formula: Formula, x: Pair) -> Pair:
+    """A function of one variable."""
+    form: Form | None = None
+    if formula == EXP and isinstance(x.form, Scores):
+        form = Powers(x.form)
+    if formula == SQUARE:
+        form = _times(graph, x.form, x.form)
+    return Pair(trees.function(formula, x.tree), form)
+
+
+def combined(graph: Graph, name: str, x: Pair, y: Pair, waiting: Waiting | None) -> Pair:
+    """A binary function; `waiting` is what y stands for, if it waits for a softmax."""
+    return Pair(trees.binary(name, x.tree, y.tree), _form(graph, name, x.form, y.form, waiting))
+
+
+def _form(graph: Graph, name: str, a: Form | None, b: Form | None, waiting: Waiting | None) -> Form | None:
+    if waiting is not None:
+        return _completed(name, a, waiting)
+    if name in ("add", "subtract"):
+        return _plus(graph, a, b, 1.0 if name == "add" else -1.0)
+    if name == "multiply":
+        return _times(graph, a, b)
+    return _over(graph, a, b) if name == "divide" else None
+
+
+def _completed(name: str, a: Form | None, waiting: Waiting) -> Form | None:
+    """scores - their maximum, powers / their sum: whatever depends on the other axis alone cancels."""
+    other = waiting.pair.form
+    if waiting.factor != 1 or a is None:
+        return None
+    if name == "subtract" and waiting.kind == "max" and isinstance(a, Scores) and a is other:
+        return replace(a, shifted=waiting.axis) if a.shifted in (None, waiting.axis) else None
+    if name == "divide" and waiting.kind == "sum" and isinstance(a, Powers) and isinstance(other, Powers):
+        alone = other.row is ONE and other.column is ONE
+        if alone and a.scores is other.scores and a.scores.shifted in (None, waiting.axis):
+            return Weights(a.scores, waiting.axis, a.row, a.column)
+    return None
+
+
+def softmax_mean(graph: Graph, above: Waiting, below: Waiting) -> Lin | None:
+    """sum_k exp(scores) values_k / sum_k exp(scores), if it is that: a softmax written as a quotient of sums."""
+    a, b = above.pair.form, below.pair.form
+    if above.kind != "sum" or below.kind != "sum" or above.axis != below.axis or below.factor == 0:
+        return None
+    if not isinstance(a, Powers) or not isinstance(b, Powers) or a.scores is not b.scores:
+        return None
+    if b.row is not ONE or b.column is not ONE or a.scores.shifted not in (None, above.axis):
+        return None
+    if above.axis == ROW:
+        a = a.turned
+    found = product(graph, a.row, _attended(graph, a.scores, a.column))
+    return divide(graph, scale(graph, found, above.factor), np.array([below.factor]))
+
+
+def _plus(graph: Graph, a: Form | None, b: Form | None, factor: float) -> Scores | None:
+    """a + factor * b, of scores."""
     if not isinstance(a, Scores) or not isinstance(b, Scores) or a.shifted is not None or b.shifted is not None:
-        raise Untraceable(f"a sum of softmax weights or of exponentials of pairs is not available; {REMEDY}.")
+        return None
     terms = a.terms + tuple((scale(graph, row, factor), column) for row, column in b.terms)
     bias = a.bias if b.bias is None else factor * b.bias if a.bias is None else a.bias + factor * b.bias
     return Scores(_merged(graph, terms), bias)
 
 
-def times(graph: Graph, a: Pair, b: Pair) -> Pair:
-    """a * b: of scores as a sum of products, of weights with what depends on one token."""
-    if isinstance(a, Weights) or isinstance(b, Weights):
-        weights, other = (a, b) if isinstance(a, Weights) else (b, a)
-        if (
-            not isinstance(weights, Weights)
-            or not isinstance(other, Scores)
-            or other.bias is not None
-            or other.shifted is not None
-            or len(other.terms) != 1
-        ):
-            raise Untraceable(f"softmax weights times a value of two tokens are not available; {REMEDY}.")
-        row, column = other.terms[0]
-        return replace(weights, row=product(graph, weights.row, row), column=product(graph, weights.column, column))
+def _times(graph: Graph, a: Form | None, b: Form | None) -> Form | None:
+    """a * b: of scores as a sum of products; of powers and weights with what depends on one token."""
+    if isinstance(b, Powers | Weights):
+        a, b = b, a
+    if isinstance(a, Powers | Weights):
+        plain = isinstance(b, Scores) and b.bias is None and b.shifted is None and len(b.terms) == 1
+        if not plain or not isinstance(b, Scores):
+            return None
+        row, column = b.terms[0]
+        return replace(a, row=_factor(graph, a.row, row), column=_factor(graph, a.column, column))
     if not isinstance(a, Scores) or not isinstance(b, Scores) or a.shifted is not None or b.shifted is not None:
-        raise Untraceable(f"a product with exponentials of pairs is not available; {REMEDY}.")
+        return None
     for one, other in ((a, b), (b, a)):
         if one.bias is not None and not one.terms:  # a constant matrix
             return _times_matrix(other, one.bias)
     if a.bias is not None or b.bias is not None:
-        raise Untraceable(f"a product of pairs with a constant matrix inside is not available; {REMEDY}.")
+        return None
     terms = tuple((product(graph, r, s), product(graph, c, d)) for r, c in a.terms for s, d in b.terms)
     return Scores(_merged(graph, terms))
 
 
-def _times_matrix(scores: Scores, matrix: FloatArray) -> Scores:
+def _factor(graph: Graph, a: Lin, b: Lin) -> Lin:
+    return b if a is ONE else a if b is ONE else product(graph, a, b)
+
+
+def _times_matrix(scores: Scores, matrix: FloatArray) -> Scores | None:
     total = np.zeros_like(matrix)
     for row, column in scores.terms:
         if not (row.is_constant and column.is_constant):
-            raise Untraceable(f"scores times a constant matrix are not available; add the mask instead ({REMEDY}).")
+            return None
         total = total + matrix * np.broadcast_to(row.constant, len(matrix))[:, None] * column.constant
     return Scores((), total if scores.bias is None else total + matrix * scores.bias)
 
 
-def exponential(a: Pair) -> Powers:
-    if not isinstance(a, Scores):
-        raise Untraceable(f"np.exp of exponentials or weights of pairs is not available; {REMEDY}.")
-    return Powers(a)
+def _over(graph: Graph, a: Form | None, b: Form | None) -> Form | None:
+    """Divided by what depends on one token at most."""
+    if not isinstance(b, Scores) or b.bias is not None or b.shifted is not None or len(b.terms) != 1:
+        return None
 
-
-def without_peak(a: Pair, peak: Peak) -> Scores:
-    """scores - max over an axis of the same scores."""
-    if not isinstance(a, Scores) or a is not peak.scores or a.shifted not in (None, peak.axis):
-        raise Untraceable(
-            f"the maximum over pairs may only be taken off the scores that it is the maximum of; {REMEDY}."
+    def over(terms: tuple[Lin, Lin]) -> tuple[Lin, Lin]:
+        row, column = (
+            x if y is ONE else trees.combined(graph, "divide", x, y) for x, y in zip(terms, b.terms[0], strict=True)
         )
-    return replace(a, shifted=peak.axis)
+        return row, column
+
+    if isinstance(a, Scores) and a.bias is None and a.shifted is None:
+        return Scores(_merged(graph, tuple(map(over, a.terms))))
+    if isinstance(a, Powers | Weights):
+        row, column = over((a.row, a.column))
+        return replace(a, row=row, column=column)
+    return None
 
 
-def over_total(a: Pair, total: Total) -> Weights:
-    """powers / their sum: whatever depends only on the other axis cancels."""
-    if not isinstance(a, Powers) or a is not total.powers or a.scores.shifted not in (None, total.axis):
-        raise Untraceable(f"a sum of exponentials over pairs may only divide the exponentials that it sums; {REMEDY}.")
-    return Weights(a.scores, total.axis)
+def summed(graph: Graph, a: Pair, axis: int, length: int) -> Lin | Waiting:
+    """The sum over an axis: a combination of the other token, or what may complete a softmax."""
+    if isinstance(a.form, Powers):
+        return Waiting("sum", a, axis, length)
+    if isinstance(a.form, Weights) and a.form.axis == axis:
+        form = a.form if axis == COLUMN else a.form.turned
+        return product(graph, form.row, _attended(graph, form.scores, form.column))
+    if (
+        isinstance(a.form, Scores)
+        and a.form.shifted is None
+        and (a.form.bias is None or np.isfinite(a.form.bias).all())
+    ):
+        return _summed_scores(graph, a.form if axis == COLUMN else a.form.turned, length)
+    return trees.summed(graph, a.tree if axis == COLUMN else a.tree.turned, length)
 
 
-def summed(graph: Graph, a: Pair, axis: int, length: int) -> Lin | Total:
-    """The sum over an axis: a combination of the other token."""
-    if axis == ROW:
-        return summed(graph, a.turned, COLUMN, length)
-    if isinstance(a, Powers):
-        return Total(a, axis)
-    if isinstance(a, Weights):
-        if a.axis != axis:
-            raise Untraceable(f"softmax weights may be summed only along the axis of the softmax; {REMEDY}.")
-        return product(graph, a.row, _attended(graph, a.scores, a.column))
-    if a.shifted is not None:
-        raise Untraceable(f"scores less their maximum may only be exponentiated; {REMEDY}.")
-    total = constant(0.0) if a.bias is None else constant(a.bias.sum(axis=1))
-    for row, column in a.terms:
+def _summed_scores(graph: Graph, scores: Scores, length: int) -> Lin:
+    """By linearity: products of what depends on j with sums over k."""
+    total = constant(0.0) if scores.bias is None else trees.summed(graph, trees.of_matrix(scores.bias), length)
+    for row, column in scores.terms:
         whole = mix(graph, expanded(column, length), np.ones((1, length)))
         total = add(graph, total, product(graph, row, whole))
     return total

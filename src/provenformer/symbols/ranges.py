@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
-from provenformer.symbols.formula import SQUARE
-from provenformer.symbols.graph import Apply, Graph, Lin, Term
-from provenformer.symbols.linear import gamma, positive_and_negative, size
+from provenformer.symbols.formula import SQUARE, Formula
+from provenformer.symbols.graph import Apply, Graph, Largest, Lin, Term
+from provenformer.symbols.linear import add, gamma, positive_and_negative, size
 
 
 def enclosure(graph: Graph, x: Lin) -> tuple[FloatArray, FloatArray]:
@@ -21,8 +21,41 @@ def enclosure(graph: Graph, x: Lin) -> tuple[FloatArray, FloatArray]:
         roundings += 4 + (0 if term.mix is None else 2 * graph.seq_len)
         signs &= atom.low >= 0 and not negative.any()
     widen = gamma(roundings) * size(graph, x) + x.slack
-    low = low - widen
-    return np.maximum(low, 0.0) if signs and not x.slack else low, high + widen
+    low, high = low - widen, high + widen
+    for sign in (1.0, -1.0):  # a maximum is not below what it is the maximum of: np.max(x) - x >= 0
+        closer = _without_maxima(graph, x, sign)
+        if closer is not None:
+            bottom, top = enclosure(graph, closer)
+            low, high = (np.maximum(low, bottom.min()), high) if sign > 0 else (low, np.minimum(high, top.max()))
+    return np.maximum(low, 0.0) if signs and not x.slack else low, high
+
+
+def _without_maxima(graph: Graph, x: Lin, sign: float) -> Lin | None:
+    """x with every maximum over tokens of this sign replaced by what it is a maximum of, at the own token; None if there is none.
+
+    Not above x for sign 1, not below it for -1, whichever token that is.
+    """
+    found = {
+        i: operation.of for i, term in x.terms.items() if term.mix is None and sign * term.own > 0
+        and isinstance(operation := graph.atoms[i].operation, Largest)
+    }  # fmt: skip
+    if not found:
+        return None
+    total = Lin(x.rows, {i: t for i, t in x.terms.items() if i not in found}, x.constant, x.slack)
+    for i, of in found.items():
+        if total.rows not in (1, of.rows):
+            return None
+        total = add(graph, total, of, x.terms[i].own)
+    return total
+
+
+def argument_range(graph: Graph, formula: Formula, x: Lin) -> tuple[float, float]:
+    """The range of what a formula is applied to. Under a root it starts at 0 if all that adds up to it is >= 0, as in a variance:
+    a hair below, which rounding of coefficients leaves in `slack`, is nowhere that the function is defined."""
+    low, high = hull(graph, x)
+    if low < 0 and x.slack and formula.has("sqrt"):
+        low = max(low, hull(graph, Lin(x.rows, x.terms, x.constant))[0])
+    return low, high
 
 
 def hull(graph: Graph, x: Lin) -> tuple[float, float]:

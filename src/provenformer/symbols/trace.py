@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from provenformer.symbols.arrays import Symbol, inputs, per_sequence, stacked
 from provenformer.symbols.evaluate import evaluate
 from provenformer.symbols.graph import Graph, Input, Key, Lin
 from provenformer.symbols.linear import UNIT, constant, size
-from provenformer.symbols.pairs import expanded
+from provenformer.symbols.pairs import Waiting, expanded
 
 SAMPLES = 24  # of each kind, fewer for long sequences: pairs of tokens take their square
 DISCONTINUOUS = (
@@ -21,6 +22,7 @@ DISCONTINUOUS = (
     "trunc", "argsort", "argmax", "argmin",
 )  # fmt: skip
 ROUNDINGS = 16
+FEW = 4  # entries of a sequence up to which a table is of use
 BATCHES = (2, 3)  # sequences in the batches that a function is traced on; neither may matter
 
 
@@ -51,16 +53,19 @@ class Traced:
         return "\n".join([*atoms, *(f"output {row}: {_lin(lin)}" for row, lin in enumerate(self.outputs))])
 
 
-def trace(target: Target) -> Traced:
-    """The graph of a function, compared with it. An Untraceable names the operation that has no rule, and the remedy."""
-    traced = follow(target)
+def trace(target: Target, steps: Sequence[float] = ()) -> Traced:
+    """The graph of a function, compared with it. An Untraceable names the operation that has no rule, and the remedy.
+
+    steps: how sums of kernels over pairs of tokens are written (Graph.kernel_step); each choice gives the same function.
+    """
+    traced = follow(target, steps)
     require_agreement(target, traced)
     return traced
 
 
-def follow(target: Target) -> Traced:
+def follow(target: Target, steps: Sequence[float] = ()) -> Traced:
     """Run the function on symbols; what it computes is not yet compared with the function."""
-    traced, again = (_traced(target, batch) for batch in BATCHES)
+    traced, again = (_traced(target, batch, steps) for batch in BATCHES)
     if traced.key != again.key:
         raise Untraceable(
             f"target '{target.name}' computes something else on batches of another size; sizes are x.shape[-2] and x.shape[-1]."
@@ -68,9 +73,9 @@ def follow(target: Target) -> Traced:
     return traced
 
 
-def _traced(target: Target, batch: int) -> Traced:
+def _traced(target: Target, batch: int, steps: Sequence[float]) -> Traced:
     d, n = target.token_dim, target.seq_len
-    graph = Graph(d, n)
+    graph = Graph(d, n, steps=tuple(steps))
     for row, (low, high) in enumerate(zip(*target.support, strict=True)):
         graph.atom(Input(row), False, float(low), float(high))
     try:
@@ -80,9 +85,23 @@ def _traced(target: Target, batch: int) -> Traced:
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         jumps = any(f"numpy.{name} " in f"{reason} " for name in DISCONTINUOUS)
-        remedy = "it jumps; use np.maximum, np.clip or a steep np.tanh" if jumps else "use construction='sum'"
-        raise Untraceable(f"target '{target.name}' cannot be a circuit: {reason}; {remedy}.") from error
+        raise Untraceable(
+            f"target '{target.name}' cannot be a circuit: {reason}{_remedy(reason, jumps, d * n)}."
+        ) from error
     return Traced(graph, _outputs(target, graph, result, (batch, d, n)))
+
+
+def _remedy(reason: str, jumps: bool, entries: int) -> str:
+    """What to do about an operation without a rule; a reason with a semicolon says so itself."""
+    if jumps:
+        return "; it jumps: use np.maximum, np.clip or a steep np.tanh"
+    if "; " in reason:
+        return ""
+    return (
+        "; use construction='sum'"
+        if entries <= FEW
+        else "; write it with the functions that docs/own-function.md lists"
+    )
 
 
 def require_agreement(target: Target, traced: Traced) -> None:
@@ -139,12 +158,7 @@ def _outputs(target: Target, graph: Graph, result: object, shape: tuple[int, int
         cells = np.empty(d, dtype=object)
         for row in range(d):
             cells[row] = stacked(graph, list(result.cells[0, row]))
-    for cell in cells:
-        if not isinstance(cell, Lin):
-            raise Untraceable(
-                f"target '{target.name}' returns a maximum or a sum over pairs of tokens that completes no softmax."
-            )
-    return [expanded(cell, n) for cell in cells]
+    return [expanded(cell.value(graph) if isinstance(cell, Waiting) else cell, n) for cell in cells]
 
 
 def _lin(x: Lin) -> str:

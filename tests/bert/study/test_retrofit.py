@@ -18,6 +18,7 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.bert.data.sample import write_sample
 from provenformer.bert.data.vocabulary import train_vocabulary
 from provenformer.bert.model.models import MixerBertModel
+from provenformer.bert.model.slot import encoder_layers
 from provenformer.bert.settings import read_settings
 from provenformer.bert.training.finetune import FinetuneSettings
 
@@ -71,16 +72,14 @@ def test_values_and_output_are_the_original_s(data: Path) -> None:
     """With a half-open gate and filters that look at a token itself, SepConv is attention to oneself."""
     model = retrofitted(data / "original", 1, {"filters": 16, "filter_length": 3})
     stock, _ = MixerBertModel.from_bert(data / "original")
-    new, old = model.encoder.layer[0].attention, stock.encoder.layer[0].attention
+    (new, above), (old, old_above) = ([layer.attention for layer in encoder_layers(one)] for one in (model, stock))
     with torch.no_grad():
         new.self.mixer.gate.weight[16:] = 0
         new.self.mixer.filters[:] = torch.tensor([0.0, 1.0, 0.0])
     x = torch.randn(2, 5, 16)
     assert torch.allclose(new.self(x)[0], old.self.value(x), atol=1e-5)
     assert torch.equal(new.output.dense.weight, old.output.dense.weight)
-    assert torch.equal(
-        model.encoder.layer[1].attention.self.query.weight, stock.encoder.layer[1].attention.self.query.weight
-    )
+    assert torch.equal(above.self.query.weight, old_above.self.query.weight)
 
 
 def test_results_table_and_figure(data: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from provenformer.bert.data.sample import write_sample
 from provenformer.bert.settings import read_settings
 from provenformer.bert.study import StudyData, StudySettings, estimate, recipe_table, recipes, run_study, table
 from provenformer.bert.study.figure import draw, draw_curves
-from provenformer.bert.study.recipes import pretraining_search
+from provenformer.bert.study.recipes import finetuning_search, pretraining_search
 from provenformer.bert.training.pretrain import data_fingerprint
 
 SQUAD = {"seq_len": 32, "stride": 8, "epochs": 0.05, "threads": 1}
@@ -255,6 +255,17 @@ def test_a_setting_that_is_new_counts_as_its_default(results: Path, settings: St
         table(changed, results)
 
 
+def test_trials_of_a_task_may_be_shorter(settings: StudySettings, tmp_path: Path) -> None:
+    mnli = settings.finetune["mnli"]
+    shorter = dataclasses.replace(settings, finetune={"mnli": mnli | {"trial_epochs": 0.01}})
+    full, tried = (finetuning_search(one, "average", "mnli", tmp_path).asked for one in (settings, shorter))
+    assert {one.epochs for one in tried.values()} == {0.01}  # type: ignore[union-attr]
+    assert {name: dataclasses.replace(one, epochs=mnli["epochs"]) for name, one in tried.items()} == full  # type: ignore[type-var]
+    assert shorter.finetuning("mnli", 1, next(iter(full))).epochs == mnli["epochs"]
+    with pytest.raises(ProvenformerError, match=r"epochs=0\.0 must be above 0"):
+        dataclasses.replace(settings, finetune={"mnli": mnli | {"trial_epochs": 0}})
+
+
 def test_no_recipe_that_stays_finite(data: StudyData, settings: StudySettings, tmp_path: Path) -> None:
     high = {"high": {"learning_rate": 1e20}, "higher": {"learning_rate": 1e21}}
     hopeless = dataclasses.replace(settings, recipes=high)
@@ -303,7 +314,9 @@ def test_errors(settings: StudySettings, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", sorted(EXPERIMENTS.glob("*/*.toml")), ids=lambda path: f"{path.parent.name}-{path.stem}"
+    "path",
+    [path for name in ("paper", "study") for path in sorted(EXPERIMENTS.glob(f"*/{name}.toml"))],
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
 )
 def test_shipped_studies_are_valid(path: Path) -> None:
     shipped = read_settings(StudySettings, path)

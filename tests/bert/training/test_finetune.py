@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.bert.cli import app
+from provenformer.bert.data.squad import read_squad
 from provenformer.bert.data.windows import Windows
 from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.saved_models import load_vocabulary
@@ -94,6 +95,8 @@ def test_errors(sample: Path, tmp_path: Path) -> None:
         FinetuneSettings(seq_len=2)
     with pytest.raises(ProvenformerError, match="epochs=-1 must be above 0"):
         FinetuneSettings(epochs=-1)
+    with pytest.raises(ProvenformerError, match="balanced=True is about windows of SQuAD"):
+        FinetuneSettings(balanced=True)
     with pytest.raises(ProvenformerError, match="above the model's 48 positions"):
         finetune(dataclasses.replace(settings, seq_len=64), sample / "run/model", *files, tmp_path / "a")
     with pytest.raises(ProvenformerError, match=r"no vocab\.txt"):
@@ -133,6 +136,18 @@ def test_the_vocabulary_must_be_the_models(sample: Path, tmp_path: Path) -> None
     assert not (tmp_path / "a").exists()
     assert not (tmp_path / "b").exists()
     assert AutoTokenizer.from_pretrained(sample / "run/model").convert_tokens_to_ids(pieces[-1]) == len(pieces) - 1
+
+
+def test_balanced_windows_and_batches_by_length(sample: Path) -> None:
+    """An epoch is every question once, half of them with their answer; batches have little padding."""
+    asked = FinetuneSettings(task="squad", seq_len=32, stride=8, batch_size=8, balanced=True, by_length=True)
+    file = sample / "squad-train.json"
+    task = finetuning_task(asked, file, file, load_vocabulary(sample / "run/model"), ALONE)
+    assert len(task) == len(read_squad(file))
+    batches = [task.part(step, range(8)) for step in range(len(task) // 8)]
+    share = np.mean([float((batch["places"][:, 1] > 0).float().mean()) for batch in batches])
+    assert abs(share - 0.5) < 0.02
+    assert min(batch["attention_mask"].float().mean() for batch in batches[:-1]) > 0.7
 
 
 @pytest.mark.parametrize(("task", "name"), [("mnli", "mnli-train.jsonl"), ("squad", "squad-train.json")])

@@ -18,11 +18,6 @@ def test_what_has_no_rule_is_named(name: str) -> None:
     assert "\n" not in str(refusal.value)
 
 
-def test_the_smoothed_rank_is_refused() -> None:
-    with pytest.raises(Untraceable, match="two tokens"):
-        pf.compile(pf.targets.get("rank", seq_len=4), tolerance=1e-2, norm_order=np.inf, construction="circuit")
-
-
 def test_a_function_that_traces_differently_than_it_runs() -> None:
     def hides(x: object) -> object:
         return np.tanh(x) if isinstance(x, np.ndarray) else x * 1.0  # type: ignore[operator]

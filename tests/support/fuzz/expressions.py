@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.special
 
+import provenformer as pf
+
 Function = Callable[[Any], Any]
 
 UNARY = (
@@ -45,7 +47,11 @@ CIRCUIT = (
     "np.maximum({}, np.mean({}, axis=-1, keepdims=True))", "({} + 0 * u) @ np.tri(u.shape[-1])", "np.einsum('...dn->...dn', {})",
     "np.broadcast_to(np.max({}, axis=-1, keepdims=True), u.shape)", "np.sort({} + 0 * u, axis=-1)[..., -1:] * u",
     "np.cumsum({}, axis=-1) / (1 + np.arange(u.shape[-1]))", "np.full(u.shape, CONST) + {}", "np.max(np.stack([{}, {}]), axis=0)",
-    "({}) ** 4", "({}) ** 5", "np.power(POS + np.square({}), 0.5)", "np.reciprocal(POS + np.square({}))", "np.abs({}) * u",
+    "pairwise({}, {}, KIND)", "pairwise({}, u, KIND)", "pairwise(u, u, KIND)", "u - pairwise({}, {}, KIND)",
+    "weighted({}, {}, KIND)", "pf.attend({}, {}, {})", "pf.attend({}, {}, {}, scale=POS)", "pf.normalize({}, eps=POS)",
+    "pf.normalize({}, axis=-1, eps=POS)", "np.std({}, axis=-1, keepdims=True) * u",
+    "np.max(np.tanh(({} + 0 * u)[..., :, None] - ({} + 0 * u)[..., None, :]), axis=-1)", "({}) ** 4", "({}) ** 5",
+    "np.power(POS + np.square({}), 0.5)", "np.reciprocal(POS + np.square({}))", "np.abs({}) * u",
 )  # fmt: skip
 TOKENS: Any = {"axis": -1, "keepdims": True}
 
@@ -74,6 +80,22 @@ def kernel(a: Any, v: Any, width: float) -> Any:
     return v @ np.swapaxes(weights, -1, -2)
 
 
+KERNELS: tuple[Callable[[Any], Any], ...] = (
+    np.tanh, np.absolute, lambda t: np.exp(-np.square(t)), lambda t: np.maximum(t, 0.0), lambda t: 1.0 / (1.0 + np.square(t)),
+    lambda t: np.clip(3 * t + 0.5, 0.0, 1.0), lambda t: np.sqrt(0.1 + np.square(t)), lambda t: np.sin(2 * t),
+)  # fmt: skip
+
+
+def pairwise(a: Any, b: Any, kind: int) -> Any:
+    """The mean over k of a function of a_j - b_k."""
+    return np.mean(KERNELS[kind](a[..., :, None] - b[..., None, :]), axis=-1)
+
+
+def weighted(a: Any, v: Any, kind: int) -> Any:
+    """The same of a alone, times v_k."""
+    return np.sum(KERNELS[kind](a[..., :, None] - a[..., None, :]) * v[..., None, :], axis=-1)
+
+
 def normed(x: Any, eps: float, axis: int) -> Any:
     z = x - np.mean(x, axis=axis, keepdims=True)
     return z / np.sqrt(np.mean(np.square(z), axis=axis, keepdims=True) + eps)
@@ -98,10 +120,8 @@ def scan(x: Any) -> Any:
     return np.concatenate(out, axis=-1)
 
 
-NAMES: dict[str, Any] = {
-    "np": np, "scipy": scipy, "softmax": softmax, "attention": attention, "causal": causal, "kernel": kernel, "normed": normed,
-    "mixed": mixed, "across": across, "scan": scan,
-}  # fmt: skip
+HELPERS = (softmax, attention, causal, kernel, pairwise, weighted, normed, mixed, across, scan)
+NAMES: dict[str, Any] = {"pf": pf, "np": np, "scipy": scipy, **{helper.__name__: helper for helper in HELPERS}}
 
 
 def random_expression(rng: np.random.Generator, equivariant: bool, depth: int, circuit: bool = False) -> str:
@@ -131,7 +151,9 @@ def function_of(expression: str, scale: float, support: tuple[Any, Any]) -> Func
 def _filled(rng: np.random.Generator, template: str) -> str:
     while "CONST" in template:
         template = template.replace("CONST", repr(round(float(2 * rng.standard_normal()), int(rng.integers(4)))), 1)
-    template = template.replace("SEED", str(int(rng.integers(1000))))
+    template = template.replace("SEED", str(int(rng.integers(1000)))).replace(
+        "KIND", str(int(rng.integers(len(KERNELS))))
+    )
     while "POS" in template:
         template = template.replace("POS", repr(round(abs(float(rng.standard_normal())) + 0.05, 3)), 1)
     return template

@@ -28,7 +28,7 @@ from provenformer.networks.circuit import CircuitNetwork
 Rng = np.random.Generator
 SIZES: tuple[tuple[str, int, int, int, str, int], ...] = (
     ("scaled-mean", 1, 2, 3, "sum", 4), ("scaled-mean", 1, 3, 3, "sum", 4), ("centered", 1, 2, 4, "paper", 4),
-    ("reverse", 1, 2, 3, "sum", 4), ("sort", 1, 2, 2, "paper", 4), ("softmax-mean", 2, 2, 2, "sum", 4),
+    ("reverse", 1, 2, 3, "sum", 4), ("sort", 1, 2, 2, "paper", 4), ("centered", 2, 2, 2, "sum", 4),
     ("scaled-mean", 1, 2, 4, "sum", 8), ("rank", 1, 3, 3, "sum", 16), ("scaled-mean", 1, 2, 9, "sum", 4),
     ("scaled-mean", 1, 2, 4, "wide", 4), ("softmax-mean", 1, 3, 3, "wide", 4), ("sort", 1, 2, 3, "wide", 4),
     ("centered", 2, 2, 2, "wide", 4), ("scaled-mean", 1, 4, 0, "circuit", 0), ("softmax-mean", 1, 4, 0, "circuit", 0),
@@ -45,6 +45,11 @@ class Verdict:
     change: str
     accepted: bool
     wrong: str = ""
+
+
+def ours(construction: str) -> list[int]:
+    """Which of them are made by a construction."""
+    return [index for index, size in enumerate(SIZES) if size[4] == construction]
 
 
 @cache

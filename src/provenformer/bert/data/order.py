@@ -45,18 +45,23 @@ def grouped(
 
 
 def balanced(question: NDArray[np.int64], has_answer: NDArray[np.bool_], seed: int, epoch: int) -> NDArray[np.int64]:
-    """Every question with one window that has its answer, and as many windows without, drawn from all questions.
+    """Every question once: half of them in a window that has the answer, the other half in one that has not.
 
-    A question with several windows of the first kind shows one of them at random. If there are fewer of the second kind
-    than questions, all of them come, and some again.
+    Which half, and which of several windows, is drawn for every epoch. Questions whose windows all have the answer, or
+    none of them, are in the half where they can be, so if one kind is rare there is more of the other.
     """
     random = np.random.default_rng([seed, epoch])
-    shuffled = random.permutation(len(question))
-    _, one_each = np.unique(question[shuffled[has_answer[shuffled]]], return_index=True)
-    with_answer = shuffled[has_answer[shuffled]][one_each]
-    others = random.permutation(np.flatnonzero(~has_answer))
-    without = np.resize(others, len(with_answer)) if len(others) else others
-    return random.permutation(np.concatenate([with_answer, without]))
+    windows = random.permutation(len(question))
+    questions = np.arange(question.max() + 1)
+    having, lacking = np.full((2, len(questions)), -1)
+    having[question[windows[has_answer[windows]]]] = windows[has_answer[windows]]
+    lacking[question[windows[~has_answer[windows]]]] = windows[~has_answer[windows]]
+    # Those that have no choice come first, then as many of the others as make up a half.
+    ranked = sorted(random.permutation(questions[lacking >= 0]), key=lambda one: having[one] >= 0)
+    without = np.array(ranked[: max(len(questions) // 2, int((having < 0).sum()))], np.int64)
+    rows = having.copy()
+    rows[without] = lacking[without]
+    return random.permutation(rows)
 
 
 @lru_cache(maxsize=2)  # the current epoch, and the next when a batch spans both

@@ -44,7 +44,7 @@ class FinetuneSettings(TrainingSettings):
     seq_len  positions of an input; longer pairs lose the end of the longer text, longer contexts are cut into windows
     stride   tokens that neighbouring windows of a context share (SQuAD)
     by_length  batches are of inputs of about one length, which need less padding
-    balanced   an epoch is one window with the answer for every question, and as many without (SQuAD); else all windows
+    balanced   an epoch is every question once, half of them in a window with the answer, half without (SQuAD); else all windows
     held_out_fraction  share of the premises or contexts of the training file that is not trained on but evaluated on,
                        in place of the dev file: for choosing settings
     """
@@ -264,7 +264,9 @@ def _held_out(text: str, share: float) -> bool:
     return zlib.crc32(text.encode()) < share * 2**32
 
 
-@lru_cache(maxsize=2)  # a study fine-tunes many models on the same two files, and cutting windows takes a minute
+@lru_cache(
+    maxsize=4
+)  # a study fine-tunes many models on the same two files, whole and in parts; cutting takes a minute
 def _questions(
     path: Path,
     _fingerprint: str,

@@ -163,27 +163,44 @@ class Values:
 
     reading: Reading
     computing: FloatArray  # (arithmetics,): exp, sums, division and products, in any order
+    share: float = 1.0  # the largest weight of all tokens together at which the values may differ from 0
 
     @classmethod
     def of(cls, scores: Scores, channel: int) -> Values:
         head, state = scores.head, scores.state
-        used = head.W_O[channel]
-        row = used @ head.W_V
-        size = (np.abs(used) @ np.abs(head.W_V)) @ state.size
-        longest = int(np.count_nonzero(head.W_V[used != 0], axis=1).max(initial=0))
+        used, values = head.W_O[channel], head.W_V[head.W_O[channel] != 0]
+        row = used[used != 0] @ values
+        size = (np.abs(used[used != 0]) @ np.abs(values)) @ state.size
+        longest = int(np.count_nonzero(values, axis=1).max(initial=0))
         keys, tail = scores.summing
-        count = 2 * keys + ELEMENTARY + longest + int(np.count_nonzero(used)) + 12
+        share, counted = _where_not_zero(scores, used, keys)
+        # a head without queries adds n ones, which is exact
+        normaliser = keys if len(head.b_Q) else 0
+        count = normaliser + counted + ELEMENTARY + longest + int(np.count_nonzero(used)) + 12
         reading = state.read(row)
         own = (len(used) + 2) * 2.0**-53 * size[0]  # of the product W_O W_V as computed here
-        if np.count_nonzero(used) == 1 and np.abs(used).max() == 1:
-            own = 0.0  # it is a copy
+        if np.count_nonzero(used) == 1 and (np.abs(used).max() == 1 or np.count_nonzero(row) == 1):
+            own = 0.0 if np.abs(used).max() == 1 else 2.0**-53 * size[0] * share  # it is a copy, or one product
         flushed = count * TINY * float(np.abs(used).sum())  # values that become 0, before W_O makes them larger
-        return cls(reading, sum_rounding(count, size * (1 + 1e-9)) + flushed + 4 * tail * size * (UNIT > 0) + own)
+        size = size * share
+        return cls(
+            reading, sum_rounding(count, size * (1 + 1e-9)) + flushed + 4 * tail * size * (UNIT > 0) + own, share
+        )
 
     def spread(self, state: State) -> FloatArray:
         """The range of the executed values."""
         low, high = hull(self.reading.value, state.ranges)
         return high - low + 2 * self.reading.error.plain
+
+
+def _where_not_zero(scores: Scores, used: FloatArray, keys: int) -> tuple[float, int]:
+    """The weight of the tokens at which values may differ from 0, and how many there are: few, behind a gate."""
+    reads = np.flatnonzero(scores.head.W_V[used != 0].any(axis=0))
+    only = scores.state.channels[int(reads[0])].only if len(reads) == 1 else None
+    if only is None or not scores.positional:
+        return 1.0, keys
+    share = float((scores.matrix[0] * only).sum(axis=1).max()) * (1 + 1e-12)
+    return min(share, 1.0), min(keys, int(only.sum()))
 
 
 def write_mixture(where: str, heads: list[Scores], channel: int, claim: Combination) -> Channel:
@@ -197,7 +214,8 @@ def write_mixture(where: str, heads: list[Scores], channel: int, claim: Combinat
         total = combine([(1.0, total), (1.0, mixed(weights, values.reading.value, ranges))], ranges)
         extra = extra + variation * values.spread(state) + values.computing
         alone = len(heads) == 1 and before.holds.is_constant
-        error = values.reading.error.plus(error.plain) if alone else error.plus(values.reading.error.plain)
+        moved = values.reading.error if values.share == 1 else Error.absolute(values.share * values.reading.error.plain)
+        error = moved.plus(error.plain) if alone else error.plus(moved.plain)
     if not claim.parts.keys() <= total.parts.keys():
         raise Rejected(f"{where}: the heads read nothing of the value that is claimed; it is not there yet")
     gap = largest(difference(total.without_constant(), claim, ranges), ranges)

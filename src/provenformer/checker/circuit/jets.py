@@ -36,8 +36,9 @@ class Jet(numpy.lib.mixins.NDArrayOperatorsMixin):
             raise TypeError(f"numpy.{ufunc.__name__} ({method}) is not available on jets")
         if ufunc is np.power:
             return _power(_as_jet(inputs[0]), inputs[1])
-        if ufunc in _UNARY:
-            return _chain(_as_jet(inputs[0]), *_UNARY[ufunc](_as_jet(inputs[0]).value))
+        rule = _UNARY.get(ufunc) or _SPECIAL.get(ufunc.__name__)
+        if rule is not None:
+            return _chain(_as_jet(inputs[0]), *rule(_as_jet(inputs[0]).value))
         if ufunc in _OTHERS:
             return _OTHERS[ufunc](*(_as_jet(v) for v in inputs))
         raise TypeError(f"numpy.{ufunc.__name__} is not available on jets")
@@ -173,6 +174,32 @@ def _log(scale: float, function: Any, shift: float = 0.0) -> Callable[[Interval]
     return apply
 
 
+def _exp2(v: Interval) -> tuple[Interval, Interval, Interval]:
+    y = np.exp2(v)
+    return y, _LN2 * y, _LN2 * (_LN2 * y)
+
+
+def _log2(v: Interval) -> tuple[Interval, Interval, Interval]:
+    inverse = 1.0 / v
+    return np.log2(v), inverse / _LN2, -(np.square(inverse) / _LN2)
+
+
+def _expit(v: Interval) -> tuple[Interval, Interval, Interval]:
+    """y, y (1 - y), y (1 - y) (1 - 2 y); the second as 1/4 - (y - 1/2)^2, which has y only once."""
+    y = _within(v.elementwise("expit", v), 0.0, 1.0)
+    first = _within(0.25 - np.square(y - 0.5), 0.0, 0.25)
+    return y, first, first * (1.0 - 2.0 * y)
+
+
+def _erf(v: Interval) -> tuple[Interval, Interval, Interval]:
+    first = _ERF * np.exp(-np.square(v))
+    return v.elementwise("erf", v), first, -2.0 * (v * first)
+
+
+_LN2 = Interval(np.array(0.693147180559945), np.array(0.693147180559946))  # log 2 = 0.69314718055994530..
+_ERF = Interval(np.array(1.12837916709551), np.array(1.12837916709552))  # 2 / sqrt(pi) = 1.1283791670955125..
+# functions of scipy.special, by name: it is not loaded for their sake
+_SPECIAL: dict[str, Callable[[Interval], tuple[Interval, Interval, Interval]]] = {"expit": _expit, "erf": _erf}
 # ufunc: enclosure of the argument -> enclosures of the function and its two derivatives
 _UNARY: dict[Any, Callable[[Interval], tuple[Interval, Interval, Interval]]] = {
     np.square: lambda v: (np.square(v), 2.0 * v, as_interval(2.0)),
@@ -180,6 +207,8 @@ _UNARY: dict[Any, Callable[[Interval], tuple[Interval, Interval, Interval]]] = {
     np.expm1: _same(np.expm1),
     np.log: _log(1.0, np.log),
     np.log1p: _log(1.0, np.log1p, 1.0),
+    np.exp2: _exp2,
+    np.log2: _log2,
     np.sqrt: _sqrt,
     np.tanh: _tanh,
     np.arctan: _arctan,

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +23,18 @@ U = 2.0**-53
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The share of one atom. mix: None, (1, n) or (n, n); for an atom that is the same at every token (1, 1) or (n, 1)."""
+    """The share of one atom. mix: None, (1, n) or (n, n); for an atom that is the same at every token (1, 1) or (n, 1).
 
-    own: float
+    own: one factor, or one for every token (n,).
+    """
+
+    own: Any
     mix: FloatArray | None
+
+    @cached_property
+    def weight(self) -> float:
+        """The largest sum of absolute coefficients of a row."""
+        return float(np.abs(self.own).max()) + (0.0 if self.mix is None else float(np.abs(self.mix).sum(axis=1).max()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +69,8 @@ def atom_combination(atom: int, ranges: Ranges, rows: FloatArray | None = None) 
     """rows @ atom, or the atom itself."""
     if rows is None:
         return Combination({atom: Part(1.0, None)}, np.zeros(1))
+    if rows.ndim == 1:
+        return Combination({atom: Part(rows, None)}, np.zeros(1))
     if ranges.uniform[atom]:
         sums = rows.sum(axis=1, keepdims=True)
         slack = len(rows[0]) * U * float(np.abs(rows).sum(axis=1).max()) * ranges.size(atom)
@@ -83,12 +95,16 @@ def of_lin(lin: Lin, ranges: Ranges, n: int) -> Combination:
             slack += n * U * float(np.abs(mix).sum(axis=1).max()) * ranges.size(atom)
             mix = mix.sum(axis=1, keepdims=True)
         part = _tidied(term.own, mix)
-        if part.own or part.mix is not None:
+        if _is_there(part):
             parts[atom] = part
     return Combination(parts, np.atleast_1d(lin.constant), slack)
 
 
-def _tidied(own: float, mix: FloatArray | None) -> Part:
+def _is_there(part: Part) -> bool:
+    return bool(np.any(part.own)) or part.mix is not None
+
+
+def _tidied(own: Any, mix: FloatArray | None) -> Part:
     """Without a matrix that does nothing, and with the (1, 1) of a uniform atom taken into `own`."""
     if mix is not None and mix.shape == (1, 1):
         own, mix = own + float(mix[0, 0]), None
@@ -114,7 +130,7 @@ def combine(pieces: Iterable[tuple[float, Combination]], ranges: Ranges) -> Comb
             if before is not None and before.mix is not None:
                 mix = before.mix if mix is None else before.mix + mix
             parts[atom] = _tidied((before.own if before else 0.0) + factor * part.own, mix)
-    parts = {atom: part for atom, part in parts.items() if part.own or part.mix is not None}
+    parts = {atom: part for atom, part in parts.items() if _is_there(part)}
     return Combination(parts, constant, (slack + (len(pieces) + 2) * U * terms) * (1 + 1e-12))
 
 
@@ -132,15 +148,17 @@ def mixed(weights: FloatArray, one: Combination, ranges: Ranges) -> Combination:
     for atom, part in one.parts.items():
         uniform = ranges.uniform[atom]
         mix: FloatArray | None = None
-        if part.own:
-            mix = part.own * (totals if uniform else weights)
+        if np.any(part.own):
+            own = np.broadcast_to(np.asarray(part.own), (n,))
+            mix = part.own * totals if isinstance(part.own, float) and uniform else weights * own
+            mix = mix.sum(axis=1, keepdims=True) if uniform else mix
         if part.mix is not None:
             moved = totals * part.mix if part.mix.shape[0] == 1 else weights @ part.mix
             mix = moved if mix is None else mix + moved
         parts[atom] = _tidied(0.0, mix)
     constant = (weights @ np.broadcast_to(one.constant, (n,))) if len(one.constant) > 1 else totals[:, 0] * one.constant
     slack = gain * (one.slack + (n + 4) * U * size_of(one, ranges)) * (1 + 1e-12)
-    return Combination({a: p for a, p in parts.items() if p.own or p.mix is not None}, constant, slack)
+    return Combination({a: p for a, p in parts.items() if _is_there(p)}, constant, slack)
 
 
 def span(one: Combination, ranges: Ranges) -> tuple[FloatArray, FloatArray]:
@@ -153,7 +171,7 @@ def span(one: Combination, ranges: Ranges) -> tuple[FloatArray, FloatArray]:
         bottom, top = ranges.low[atom], ranges.high[atom]
         low = low + plus * bottom + minus * top
         high = high + plus * top + minus * bottom
-        terms = terms + _weight(part) * ranges.size(atom)
+        terms = terms + part.weight * ranges.size(atom)
         count += 4 + (0 if part.mix is None else part.mix.shape[1])
     off = count * U * terms * (1 + 1e-9) + one.slack
     return low - off, high + off
@@ -163,13 +181,13 @@ def _row_sums(part: Part, uniform: bool) -> tuple[FloatArray, FloatArray]:
     """Per row: the sum of the positive, and of the negative coefficients."""
     own, mix = part.own, part.mix
     if mix is None:
-        return np.array([max(own, 0.0)]), np.array([min(own, 0.0)])
+        return np.maximum(np.atleast_1d(own), 0.0), np.minimum(np.atleast_1d(own), 0.0)
     if uniform:
         whole = own + mix[:, 0]
         return np.maximum(whole, 0.0), np.minimum(whole, 0.0)
     sums, sizes = mix.sum(axis=1), np.abs(mix).sum(axis=1)
     plus, minus = (sizes + sums) / 2, (sums - sizes) / 2
-    if own:
+    if np.any(own):
         diagonal = mix[0] if len(mix) == 1 else np.diagonal(mix)
         plus = plus - np.maximum(diagonal, 0.0) + np.maximum(diagonal + own, 0.0)
         minus = minus - np.minimum(diagonal, 0.0) + np.minimum(diagonal + own, 0.0)
@@ -179,12 +197,7 @@ def _row_sums(part: Part, uniform: bool) -> tuple[FloatArray, FloatArray]:
 def size_of(one: Combination, ranges: Ranges) -> float:
     """At least sum |coefficient| |atom| + |constant|, for rounding."""
     total = float(np.abs(one.constant).max())
-    return (total + sum(_weight(part) * ranges.size(atom) for atom, part in one.parts.items())) * (1 + 1e-9)
-
-
-def _weight(part: Part) -> float:
-    """The largest sum of absolute coefficients of a row."""
-    return abs(part.own) + (0.0 if part.mix is None else float(np.abs(part.mix).sum(axis=1).max()))
+    return (total + sum(part.weight * ranges.size(atom) for atom, part in one.parts.items())) * (1 + 1e-9)
 
 
 def largest(one: Combination, ranges: Ranges) -> float:
@@ -222,10 +235,10 @@ def inner(one: Combination, other: Combination, n: int) -> float:
         b = other.parts.get(atom)
         if b is None:
             continue
-        total += n * a.own * b.own
+        total += float(np.broadcast_to(np.asarray(a.own * b.own), (n,)).sum())
         for own, mix in ((a.own, b.mix), (b.own, a.mix)):
-            if own and mix is not None:
-                total += own * float(mix.sum() if 1 in mix.shape else np.trace(mix))
+            if np.any(own) and mix is not None:
+                total += float((own * (np.ravel(mix) if 1 in mix.shape else np.diagonal(mix))).sum())
         if a.mix is not None and b.mix is not None:
             rows = n if a.mix.shape[0] == 1 and b.mix.shape[0] == 1 else 1
             total += rows * float((a.mix * b.mix).sum())
@@ -235,6 +248,11 @@ def inner(one: Combination, other: Combination, n: int) -> float:
 def token_factors(one: Combination, other: Combination, n: int) -> FloatArray:
     """Per token a number p_j with one_j close to p_j other_j (constants left out): a fit, no bound rests on it."""
     top, bottom = np.zeros(n), np.zeros(n)
+    if all(part.mix is None for part in (*one.parts.values(), *other.parts.values())):
+        for atom, part in other.parts.items():
+            own = np.broadcast_to(np.asarray(part.own), (n,))
+            bottom, top = bottom + own * own, top + own * (one.parts[atom].own if atom in one.parts else 0.0)
+        return np.where(bottom > 0, top / np.where(bottom > 0, bottom, 1.0), 0.0)
     for atom, part in other.parts.items():
         rows = _dense(part, n)
         bottom += (rows * rows).sum(axis=1)
@@ -246,7 +264,9 @@ def token_factors(one: Combination, other: Combination, n: int) -> FloatArray:
 def scaled_rows(factors: FloatArray, one: Combination, n: int, ranges: Ranges) -> Combination:
     """factors_j one_j, without its constant."""
     parts = {
-        atom: Part(0.0, factors[:, None] * (_dense(part, n) if not ranges.uniform[atom] else _column(part, n)))
+        atom: Part(factors * part.own, None)
+        if part.mix is None
+        else Part(0.0, factors[:, None] * (_dense(part, n) if not ranges.uniform[atom] else _column(part, n)))
         for atom, part in one.parts.items()
     }
     top = float(np.abs(factors).max())
@@ -263,4 +283,5 @@ def _dense(part: Part, n: int) -> FloatArray:
 
 
 def _column(part: Part, n: int) -> FloatArray:
-    return np.broadcast_to(part.own + (0.0 if part.mix is None else part.mix), (n, 1)).copy()
+    own = np.broadcast_to(np.asarray(part.own), (n,))[:, None]
+    return np.broadcast_to(own + (0.0 if part.mix is None else part.mix), (n, 1)).copy()

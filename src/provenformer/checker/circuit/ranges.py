@@ -1,7 +1,8 @@
 """Between what every atom of the graph lies on the box: interval evaluation of the graph, the checker's own.
 
-Two rules know more than intervals (docs/circuits-verify.md): the mean of the squares of centred values is at most a quarter of
-their range squared (Popoviciu), and a value times the reciprocal root of a sum of squares that contains its own is bounded.
+Three rules know more than intervals (docs/circuits-verify.md): a maximum is not below what it is one of, the mean of the squares of
+centred values is at most a quarter of their range squared (Popoviciu), and a value times the reciprocal root of a sum of squares
+that contains its own is bounded.
 """
 
 from __future__ import annotations
@@ -11,9 +12,21 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.jets import jet_of
-from provenformer.checker.circuit.linear import Combination, Part, Ranges, of_lin, span
+from provenformer.checker.circuit.linear import Combination, Part, Ranges, combine, of_lin, span
 from provenformer.symbols.formula import VARIABLE, Formula
-from provenformer.symbols.graph import Apply, Atom, Attend, Compare, Graph, Input, Largest, Lin, Pieces, Product
+from provenformer.symbols.graph import (
+    Apply,
+    Atom,
+    Attend,
+    Compare,
+    Graph,
+    Input,
+    Largest,
+    Lin,
+    PairMean,
+    Pieces,
+    Product,
+)
 
 CELLS = 1024
 
@@ -53,7 +66,26 @@ def range_of(graph: Graph, one: Combination, ranges: Ranges) -> tuple[float, flo
         bottom, top = max(bottom, float(low.min())), min(top, float(high.max()))
     if all(ranges.low[a] >= 0 and _nonnegative(p) for a, p in one.parts.items()) and (one.constant >= 0).all():
         bottom = max(bottom, 0.0)  # rounding of coefficients does not change their signs
+    for sign in (1.0, -1.0):
+        closer = _below_maxima(graph, one, ranges, sign)
+        if closer is not None:
+            low, high = span(closer, ranges)
+            bottom, top = (max(bottom, float(low.min())), top) if sign > 0 else (bottom, min(top, float(high.max())))
     return bottom, top
+
+
+def _below_maxima(graph: Graph, one: Combination, ranges: Ranges, sign: float) -> Combination | None:
+    """The combination with v_j in place of max v, for every maximum with a factor of this sign: not above it, or not below."""
+    pieces = [(1.0, Combination({}, one.constant, one.slack))]
+    replaced = False
+    for atom, part in one.parts.items():
+        operation = graph.atoms[atom].operation
+        if isinstance(operation, Largest) and part.mix is None and np.ndim(part.own) == 0 and sign * part.own > 0:
+            pieces.append((float(part.own), of_lin(operation.of, ranges, graph.seq_len)))
+            replaced = True
+        else:
+            pieces.append((1.0, Combination({atom: part}, np.zeros(1))))
+    return combine(pieces, ranges) if replaced else None
 
 
 def _arguments_before(atom: Atom) -> bool:
@@ -69,6 +101,8 @@ def _is_uniform(atom: Atom, ranges: Ranges) -> bool:
         return same and all(_is_same(q, ranges) for q in operation.queries)
     if isinstance(operation, Compare) and len(operation.sign) != 1:
         return False
+    if isinstance(operation, PairMean):
+        return _is_same(operation.row, ranges)
     return not isinstance(operation, Input) and all(_is_same(lin, ranges) for lin in operation.arguments)
 
 
@@ -79,7 +113,7 @@ def _is_same(lin: Lin, ranges: Ranges) -> bool:
 
 
 def _nonnegative(part: Part) -> bool:
-    return part.own >= 0 and (part.mix is None or bool((part.mix >= 0).all()))
+    return bool(np.all(part.own >= 0)) and (part.mix is None or bool((part.mix >= 0).all()))
 
 
 def _range(graph: Graph, atom: Atom, ranges: Ranges, low: FloatArray, high: FloatArray) -> tuple[float, float]:
@@ -103,6 +137,9 @@ def _range(graph: Graph, atom: Atom, ranges: Ranges, low: FloatArray, high: Floa
         if not signs <= lows.keys():
             raise Rejected(f"atom {atom.number} of the graph compares with a sign other than -1, 0, 1")
         return min(lows[s] for s in signs), max(highs[s] for s in signs)
+    if isinstance(operation, PairMean):
+        (a, b), (c, d) = lin_range(graph, operation.row, ranges), lin_range(graph, operation.column, ranges)
+        return formula_range(operation.kernel, float(np.nextafter(a + c, -np.inf)), float(np.nextafter(b + d, np.inf)))
     return lin_range(graph, operation.of if isinstance(operation, Largest) else operation.values, ranges)
 
 

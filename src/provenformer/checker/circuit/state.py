@@ -18,8 +18,10 @@ NEGLIGIBLE = 1e-12  # a deviation this small relative to what it deviates from i
 
 def known_rounding(rows: FloatArray, known: FloatArray) -> FloatArray:
     """(k,): how far rows @ known, computed here, may be off: as many roundings as there are terms that are not 0."""
-    if not rows.size:
+    read = np.flatnonzero(rows.any(axis=0))
+    if not len(read):
         return np.zeros(len(rows))
+    rows, known = rows[:, read], known[read]
     terms = (rows != 0).astype(np.float64) @ (known != 0).astype(np.float64) + 2
     return np.asarray((terms * 2.0**-53 * (np.abs(rows) @ np.abs(known))).max(axis=1))
 
@@ -29,11 +31,13 @@ class Channel:
     """|executed - holds| is within `error`, at every token and for every input of the box.
 
     fixed   never an input, never written so far: it holds its positions, and only rounding to float32 changed them
+    only    tokens beside which it is exactly 0 in every arithmetic, if there are such
     """
 
     holds: Combination
     error: Error
     fixed: bool = False
+    only: NDArray[np.bool_] | None = None
     _reach: list[float] = field(default_factory=list)  # found once: most channels outlive many layers
 
     def reach(self, ranges: Ranges) -> float:
@@ -75,7 +79,10 @@ class State:
         """(D, 1) or (D, n): the known part of every channel."""
         if all(len(c.holds.constant) == 1 for c in self.channels):
             return np.array([c.holds.constant for c in self.channels])
-        return np.array([np.broadcast_to(c.holds.constant, (self.seq_len,)) for c in self.channels])
+        found = np.empty((len(self.channels), self.seq_len))
+        for row, channel in zip(found, self.channels, strict=True):
+            row[:] = channel.holds.constant
+        return found
 
     @cached_property
     def relative(self) -> NDArray[np.bool_]:
@@ -90,15 +97,27 @@ class State:
     def value(self, row: FloatArray) -> Combination:
         """What row @ state stands for."""
         used = np.flatnonzero(row)
-        known = self.constants[used]
-        constant = row[used] @ known if len(used) else np.zeros(1)
-        slack = known_rounding(row[None, used], known)[0]
+        constant, slack = self._known(row, used) if len(used) else (np.zeros(1), 0.0)
         varying = used[self.varying[used]]
         data = combine([(float(row[c]), self.channels[c].holds.without_constant()) for c in varying], self.ranges)
         exact = len(used) <= 1 and np.abs(row[used]).max(initial=1.0) == 1.0
         if len(constant) > 1 and (constant == constant[0]).all():
             constant = constant[:1]
         return Combination(data.parts, constant, data.slack + (0.0 if exact else slack))
+
+    def _known(self, row: FloatArray, used: NDArray[np.intp]) -> tuple[FloatArray, float]:
+        """row @ constants, and how far that may be off, computed here (see known_rounding)."""
+        if 2 * len(used) < len(row):
+            known = self.constants[used]
+            return row[used] @ known, float(known_rounding(row[None, used], known)[0])
+        there, sizes = self._terms  # most channels are read: no copies of them
+        off = ((row != 0).astype(np.float64) @ there + 2) * 2.0**-53 * (np.abs(row) @ sizes)
+        return row @ self.constants, float(off.max())
+
+    @cached_property
+    def _terms(self) -> tuple[FloatArray, FloatArray]:
+        """Of the constants: 1 where they are not 0, and their sizes."""
+        return (self.constants != 0).astype(np.float64), np.abs(self.constants)
 
     def read(self, row: FloatArray) -> Reading:
         """row @ state."""

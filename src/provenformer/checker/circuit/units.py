@@ -57,13 +57,14 @@ class Written:
         """Of a channel that at least one unit, or a bias, writes."""
         used = np.flatnonzero(block.W_2[channel])
         rows, coefficients = block.W_1[used], block.W_2[channel, used]
-        known = state.constants
-        offsets = rows @ known + block.b_1[used, None]
-        size = np.abs(rows) @ state.size + np.abs(block.b_1[used, None])
-        count = np.count_nonzero(rows, axis=1)[:, None] + 3 + 2 * CAST
+        read = np.flatnonzero(rows.any(axis=0))  # of many channels a unit reads few
+        few, known = rows[:, read], state.constants[read]
+        offsets = few @ known + block.b_1[used, None]
+        size = np.abs(few) @ state.size[read] + np.abs(block.b_1[used, None])
+        count = np.count_nonzero(few, axis=1)[:, None] + 3 + 2 * CAST
         rounding = np.where(UNIT > 0, gamma_of(count) * size * (1 + 1e-12) + (count + 1) * TINY, 0.0)
-        rounding = rounding + np.abs(rows[:, ~state.varying]) @ state.errors[~state.varying]
-        own = known_rounding(rows, known) + 2.0**-52 * np.abs(block.b_1[used])
+        rounding = rounding + np.abs(few) @ np.where(state.varying[read, None], 0.0, state.errors[read])
+        own = known_rounding(few, known) + 2.0**-52 * np.abs(block.b_1[used])
         constant = block.b_2[channel] + state.channels[channel].holds.constant
         varying = rows * state.varying
         return cls(where, state, graph, channel, varying, offsets, coefficients, constant, rounding + own[:, None])
@@ -186,7 +187,23 @@ def write_scaled(written: Written, claim: Combination, before: Channel) -> Chann
         worst = np.maximum(worst, _through(deviation, pieces, error).plain + here.error)
         terms = max(terms, here.terms)
     holds = Combination(claim.parts, before.holds.constant + claim.constant, claim.slack)
-    return Channel(holds, Error.absolute(worst + written.outer_rounding(terms) + gap + before.error.plain))
+    error = Error.absolute(worst + written.outer_rounding(terms) + gap + before.error.plain)
+    return Channel(holds, error, only=_only(written, direction, before, ends))
+
+
+def _only(
+    written: Written, direction: Direction, before: Channel, ends: tuple[float, float]
+) -> NDArray[np.bool_] | None:
+    """Tokens at which a unit may be on; at all others the channel, which held 0 exactly, holds 0 exactly. None: everywhere."""
+    untouched = before.fixed and not before.holds.constant.any() and not written.constant.any()
+    if not untouched or written.offsets.shape[1] == 1:
+        return None
+    slopes, offsets = direction.slopes[:, None], written.offsets[direction.units]
+    error = (direction.rest + written.rounding[direction.units]).max(axis=1, keepdims=True)
+    top = np.maximum(slopes * ends[0], slopes * ends[1])
+    slack = 2.0**-50 * (np.abs(slopes) * max(map(abs, ends)) + np.abs(offsets))
+    with np.errstate(invalid="ignore"):
+        return np.asarray((~(top + offsets + slack + error <= 0)).any(axis=0))
 
 
 @dataclass(frozen=True, eq=False)

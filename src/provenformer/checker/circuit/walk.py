@@ -17,6 +17,7 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.errors import Error
 from provenformer.checker.circuit.heads import Scores, write_attention, write_largest, write_mixture
+from provenformer.checker.circuit.kernels import write_pair_mean
 from provenformer.checker.circuit.limits import overflow, require_moderate_weights
 from provenformer.checker.circuit.linear import Combination, Ranges, atom_combination, difference, largest, of_lin
 from provenformer.checker.circuit.pairs import write_comparison, write_product
@@ -25,7 +26,7 @@ from provenformer.checker.circuit.ranges import ranges_of
 from provenformer.checker.circuit.state import Channel, State
 from provenformer.checker.circuit.units import Written, write_bias, write_scaled, write_table
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Claim
-from provenformer.symbols.graph import Apply, Attend, Compare, Graph, Largest, Lin, Pieces, Product
+from provenformer.symbols.graph import Apply, Attend, Compare, Graph, Largest, Lin, PairMean, Pieces, Product
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def circuit_bound(
         beyond = beyond + overflow("readout", CircuitBlock((), *_readout_as_units(network)), state)
         worst = np.max([_readout(network, row, lin, state, graph) for row, lin in enumerate(outputs)], axis=0) + beyond
     worst = np.where(np.isnan(worst), np.inf, worst)
+    worst[0] = min(worst[0], worst[1])  # real arithmetic is an execution whose roundings are all 0
     if not np.isfinite(worst[0]):
         raise Rejected("no finite bound follows from these weights")
     return CircuitBound(**dict(zip(ARITHMETICS, map(float, worst), strict=True)))
@@ -80,10 +82,8 @@ def _claims(network: CircuitNetwork, graph: Graph) -> dict[int, dict[int, Claim]
             raise Rejected(f"claim {i} of the witness does not name channel, layer and atom by number")
         if not (0 <= claim.channel < network.model_dim and claim.layers > 0 and 0 <= claim.atom < len(graph.atoms)):
             raise Rejected(f"claim {i} of the witness names a channel, layer or atom that does not exist")
-        if claim.rows is not None and claim.rows.shape not in {
-            (1, network.seq_len),
-            (network.seq_len, network.seq_len),
-        }:
+        n = network.seq_len
+        if claim.rows is not None and claim.rows.shape not in {(1, n), (n, n), (n,)}:
             raise Rejected(f"claim {i} of the witness has a matrix of shape {claim.rows.shape}")
         of_layer = found.setdefault(claim.layers, {})
         if claim.channel in of_layer:
@@ -177,6 +177,8 @@ def _after_units(
             new[c] = write_table(units, operation, claim, before)
         elif isinstance(operation, Product):
             new[c] = write_product(units, operation, claim, before)
+        elif isinstance(operation, PairMean):
+            new[c] = write_pair_mean(units, operation, claim, before)
         elif isinstance(operation, Compare):
             new[c] = write_comparison(units, operation, claim, before)
         else:

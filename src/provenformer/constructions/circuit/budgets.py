@@ -16,7 +16,7 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import TooLarge
 from provenformer.constructions.circuit.curves import Curve, Passed
-from provenformer.constructions.circuit.errors import RHO, Errors, Weights
+from provenformer.constructions.circuit.errors import RHO, Errors, TooWide, Weights
 from provenformer.constructions.circuit.gadgets import Gadget
 from provenformer.constructions.circuit.parts import Local, Lowered, Part
 from provenformer.constructions.circuit.sheet import Sheet
@@ -106,12 +106,13 @@ class Planner:
 
     def plan(self, tolerance: float) -> Budget:
         """The fewest units that a few rounds find."""
-        start = 1e-3 * tolerance / len(self.tabled)
-        budget = Budget(dict.fromkeys(self.tabled, start), self._relative_start(start), {})
+        budget = self._start(tolerance)
         best, fewest = budget, np.inf
         for _ in range(ROUNDS):
             gadgets, errors, _ = self.run(budget)
             budget, found = self._within(self._moved(budget, gadgets, errors, tolerance), tolerance)
+            if found == np.inf:
+                break
             total = sum(self.units(budget).values()) * max(1.0, found / tolerance)
             if total < fewest:
                 best, fewest, before = budget, total, fewest
@@ -119,17 +120,38 @@ class Planner:
                     break
         return self._widened(best)
 
-    def _relative_start(self, start: float) -> dict[int, float]:
-        return {i: start / max(float(density.least.max()), 1e-300) for i, density in self.densities.items()}
+    def amplifications(self, tolerance: float) -> dict[int, float]:
+        """By part: about how much its error counts in the output in which it counts most."""
+        gadgets, errors, _ = self.run(self._start(tolerance))
+        weights = self._weights(gadgets, errors)
+        return {i: float(weight[0].sum(axis=1).max()) for i, weight in weights.items()}
+
+    def _start(self, tolerance: float) -> Budget:
+        """Errors everywhere so small that all gadgets stay in their ranges."""
+        within = 1e-3 * tolerance / max(1, len(self.tabled))
+        relative = {i: within / max(float(d.least.max()), 1e-300) for i, d in self.densities.items()}
+        budget = Budget(dict.fromkeys(self.tabled, within), relative, {})
+        for _ in range(ROUNDS):
+            if self._bound(budget) < np.inf:
+                return budget
+            budget = budget.scaled(1e-3)
+        raise TooLarge("errors of tables grow beyond all ranges on the way to the outputs; shrink the support.")
+
+    def _bound(self, budget: Budget) -> float:
+        """Infinite where errors leave the ranges that gadgets are planned for."""
+        try:
+            return self.run(budget)[2]
+        except TooWide:
+            return np.inf
 
     def _within(self, budget: Budget, tolerance: float) -> tuple[Budget, float]:
         """Scaled so that the bound is close to the goal; and that bound."""
-        found = self.run(budget)[2]
+        found = self._bound(budget)
         for _ in range(ROUNDS):
             if GOAL * 0.98 * tolerance < found <= tolerance:
                 break
             budget = budget.scaled(float(np.clip(GOAL * tolerance / found, 1e-3, 1e3)))
-            found = self.run(budget)[2]
+            found = self._bound(budget)
         return budget, found
 
     def _weights(self, gadgets: Sequence[Gadget], errors: Errors) -> Weights:
@@ -196,9 +218,26 @@ class Planner:
             fits *= max(1.1, (sum(self.units(self.plan(fits)).values()) / max_units) ** 2)
             if sum(self.units(self.plan(fits)).values()) <= max_units:
                 break
-        worst = self.lowered.parts[max(counts, key=lambda i: counts[i])].atom.operation
-        name = str(worst.formula) if isinstance(worst, Apply) else "a product"
-        raise TooLarge(
-            f"the circuit needs about {int(total):,} units (max_units={max_units:,}), most of them for {name}; "
-            f"a tolerance of about {fits:.1g} would fit, or a larger max_units."
-        )
+        worst = self.lowered.parts[max(counts, key=lambda i: counts[i])]
+        raise too_many(f"about {total:,.0f}", fits, max_units, self.size, worst)
+
+    @property
+    def size(self) -> float:
+        """The largest |output|."""
+        return max(x.largest for x in self.lowered.outputs)
+
+
+def too_many(said: str, fits: float, max_units: int, size: float, worst: Part) -> TooLarge:
+    """How many units are needed, by what most of all, and the remedy: a tolerance that fits, if that says anything."""
+    operation = worst.atom.operation
+    what = str(operation.formula) if isinstance(operation, Apply) else f"a {type(operation).__name__.lower()}"
+    remedy = (
+        f"a tolerance of about {fits:.1g} would fit, or a larger max_units"
+        if fits < size
+        else f"a tolerance that would fit is above the function's own size ({size:.2g}): shrink the support, or keep that range "
+        "small (np.clip, np.tanh, pf.softmax, pf.normalize)"
+    )
+    return TooLarge(
+        f"the circuit needs {said} units (max_units={max_units:,}), most of them for {what} with values in "
+        f"[{worst.low:.3g}, {worst.high:.3g}]; {remedy}."
+    )

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from provenformer.base.errors import ProvenformerError, TooLarge
-from provenformer.constructions.circuit.budgets import Budget, Planner
+from provenformer.base.errors import ProvenformerError
+from provenformer.constructions.circuit.budgets import Budget, Planner, too_many
 from provenformer.constructions.circuit.errors import UNITS, Errors, TooWide
 from provenformer.constructions.circuit.gadgets import (
     CompareUnits,
@@ -19,13 +19,22 @@ from provenformer.constructions.circuit.gadgets import (
     SquareUnits,
     TableUnits,
 )  # fmt: skip
-from provenformer.constructions.circuit.heads import MaxHead, MeanHead, PickHead, RowsHead, SoftmaxHead, lambert
+from provenformer.constructions.circuit.heads import (
+    GatherHead,
+    MaxHead,
+    MeanHead,
+    PickHead,
+    RowsHead,
+    SoftmaxHead,
+    lambert,
+)  # fmt: skip
+from provenformer.constructions.circuit.nodes import NodeUnits
 from provenformer.constructions.circuit.parts import Lowered, Part
 from provenformer.constructions.circuit.sheet import Sheet
 from provenformer.constructions.circuit.tables import Density, Table, exact_curve, fit, units_of_pieces
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.symbols.formula import Formula
-from provenformer.symbols.graph import Apply, Attend, Compare, Input, Largest, Pieces, Product
+from provenformer.symbols.graph import Apply, Attend, Compare, Input, Largest, PairMean, Pieces, Product
 
 HEAD_SHARE = 1e-3  # of the tolerance: what all maxima together may use; sharpness costs nothing
 UNDERFLOW = {"float64": 2.0**-900, "float32": 2.0**-80}  # what numbers below the smallest normal one may add (Lemma 0)
@@ -63,6 +72,11 @@ def build(lowered: Lowered, tolerance: float, max_units: int) -> Built:
         bounds["float32"] = np.inf
     terms = {"tables": exact - heads, "attention": heads, "rounding": bounds["float64"] - exact}
     return Built(network, bounds, terms)
+
+
+def amplifications(lowered: Lowered, tolerance: float) -> dict[int, float]:
+    """By part: about how much its error counts in the output in which it counts most."""
+    return _Workshop.of(lowered, tolerance).planner.amplifications(tolerance)
 
 
 def bound(lowered: Lowered, gadgets: list[Gadget], errors: Errors) -> float:
@@ -142,7 +156,7 @@ class _Workshop:
                 planner.require_few(budget.scaled(scale), 2 * max_units, tolerance)
         if best is None:
             raise _unreachable(found, tolerance)
-        _require_units(best, max_units)
+        _require_units(best, max_units, tolerance, planner.size)
         return best
 
     def _gadgets(self, budget: Budget) -> list[Gadget]:
@@ -171,6 +185,7 @@ class _Workshop:
                 "pick": PickHead,
                 "rows": RowsHead,
                 "scaled": GateUnits,
+                "gathered": GatherHead,
             }
             return makers[part.kind](part)
         operation, arguments, n = part.atom.operation, self.lowered.arguments[part.index], self.lowered.graph.seq_len
@@ -185,6 +200,8 @@ class _Workshop:
             )
             pieces = max(3, int(np.ceil(np.sqrt(radii[0] * radii[1] / budget.within[part.index]))))
             return SquareUnits(part, x, y, pieces + (pieces + 1) % 2, (radii[0], radii[1]))
+        if isinstance(operation, PairMean):
+            return NodeUnits.of(part, operation, arguments)
         if isinstance(operation, Compare):
             return CompareUnits(part, arguments[0], arguments[1], operation.sign, self._takes_over(part))
         if isinstance(operation, Largest):
@@ -237,11 +254,10 @@ def _last_readers(lowered: Lowered) -> dict[int, int]:
     return last
 
 
-def _require_units(gadgets: list[Gadget], max_units: int) -> None:
+def _require_units(gadgets: list[Gadget], max_units: int, tolerance: float, size: float) -> None:
     if (total := sum(g.hidden_units for g in gadgets)) > max_units:
-        raise TooLarge(
-            f"the circuit needs {total:,} units (max_units={max_units:,}); use a larger tolerance or max_units."
-        )
+        largest = max(gadgets, key=lambda g: g.hidden_units)
+        raise too_many(f"{total:,}", tolerance * (total / max_units) ** 2, max_units, size, largest.part)
 
 
 def _unreachable(found: float, tolerance: float) -> ProvenformerError:

@@ -43,6 +43,26 @@ class MeanHead(Gadget):
 
 
 @dataclass(frozen=True, eq=False)
+class GatherHead(Gadget):
+    """One token's value at every token: n times the mean of what a gate let through there alone (Lemma 11)."""
+
+    part: Part
+
+    def error(self, errors: Errors) -> float:
+        gate = source_of(self.part)
+        error = errors.of_part[gate.index]
+        return error + errors.gamma(32) * (gate.size + error)
+
+    def back(self, errors: Errors, weight: FloatArray) -> Weights:  # noqa: ARG002
+        return {source_of(self.part).index: as_plain(weight)}
+
+    def emit(self, sheet: Sheet) -> None:
+        head = sheet.head(self.part, ("mean",), [], [])
+        count = float(rows_of(self.part).shape[1])
+        head.values.append((Row({sheet.channel_of(source_of(self.part)): 1.0}), sheet.channel_of(self.part), count))
+
+
+@dataclass(frozen=True, eq=False)
 class PickHead(Gadget):
     """Each token looks at one other: keys on a circle, the query points at the chosen one (Lemma 7)."""
 

@@ -7,18 +7,19 @@ make the mixtures, units everything else. After this pass a combination only rea
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
-from provenformer.symbols.graph import Atom, Attend, Graph, Input, Largest, Lin
+from provenformer.symbols.graph import Apply, Atom, Attend, Graph, Input, Largest, Lin
 from provenformer.symbols.linear import gamma, size
-from provenformer.symbols.ranges import hull
+from provenformer.symbols.ranges import argument_range, hull
 
-Kind = Literal["value", "mean", "rows", "pick", "scaled"]
+Kind = Literal["value", "mean", "rows", "pick", "scaled", "gathered"]
+GATHER_FROM = 5  # single tokens that all others look at: up to here a head each is cheaper than gates and one head
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,9 @@ class Part:
     layer: int
     low: float
     high: float
-    rows: FloatArray | None = None  # (1, n) or (n, n): the part is rows @ atom; None: the atom itself
+    rows: FloatArray | None = (
+        None  # (1, n) or (n, n): the part is rows @ atom; (n,): diag(rows) @ atom; None: the atom itself
+    )
     source: Part | None = None  # what it is made of, for all but values
     choice: NDArray[np.int64] | None = None  # of a pick: which token
     factors: FloatArray | None = None  # of a scaled part: by position
@@ -42,7 +45,10 @@ class Part:
 
     @property
     def name(self) -> str:
-        kinds = {"value": "", "mean": "mean of ", "rows": "mixture of ", "pick": "permuted ", "scaled": "scaled "}
+        kinds = {
+            "value": "", "mean": "mean of ", "rows": "mixture of ", "pick": "permuted ", "scaled": "scaled ",
+            "gathered": "one of ",
+        }  # fmt: skip
         return f"{kinds[self.kind]}{type(self.atom.operation).__name__.lower()} {self.atom.number}"
 
 
@@ -69,6 +75,7 @@ class Lowered:
     parts: list[Part] = field(default_factory=list)
     arguments: dict[int, tuple[Local, ...]] = field(default_factory=dict)  # of value parts, by part
     outputs: tuple[Local, ...] = ()
+    gathered: frozenset[int] = frozenset()  # atoms of which many single tokens are read at every token
     _known: dict[object, Part] = field(default_factory=dict)
     _locals: dict[object, Local] = field(default_factory=dict)
 
@@ -118,6 +125,11 @@ class Lowered:
         total = float(sums.max())
         if len(weights) == 1:
             rows = weights / total
+            if value.atom.number in self.gathered and np.count_nonzero(weights) == 1:
+                gate = self._scaled(value, (rows[0] != 0).astype(np.float64))
+                return self._part(
+                    ("gathered", gate.index), "gathered", gate, rows, bounds=(value.low, value.high)
+                ), total
             if np.ptp(weights) == 0:
                 return self._part(("mean", value.index), "mean", value, np.full((1, n), 1.0 / n)), total
             return self._part(("rows", value.index, rows.tobytes()), "rows", value, rows), total
@@ -141,8 +153,7 @@ class Lowered:
 
     def _scaled(self, part: Part, factors: FloatArray) -> Part:
         key = ("scaled", part.index, factors.tobytes())
-        base = part.rows if part.rows is not None else np.eye(self.graph.seq_len)
-        rows = factors[:, None] * base
+        rows = factors if part.rows is None else factors[:, None] * part.rows
         bounds = (float((factors * part.low).min()), float((factors * part.high).max()))  # factors are >= 0
         return self._part(key, "scaled", part, rows, factors=factors, bounds=bounds)
 
@@ -161,6 +172,9 @@ class Lowered:
     def add_value(self, atom: Atom) -> None:
         """The part of an atom, after those of its arguments."""
         arguments = tuple(self.local(lin) for lin in atom.operation.arguments)
+        if isinstance(atom.operation, Apply):
+            low, high = argument_range(self.graph, atom.operation.formula, atom.operation.of)
+            arguments = (replace(arguments[0], low=low, high=high),)
         layer = 0
         if not isinstance(atom.operation, Input):
             latest = max((self.parts[i].layer for local in arguments for i in local.coefficients), default=0)
@@ -182,9 +196,40 @@ def lower(graph: Graph, outputs: list[Lin]) -> Lowered:
     for atom in reversed(graph.atoms):
         if atom.number in needed:
             needed |= {i for lin in atom.operation.arguments for i in lin.terms}
-    lowered = Lowered(graph)
+    lowered = Lowered(graph, gathered=_gathered([graph.atoms[i] for i in sorted(needed)], outputs))
     for atom in graph.atoms:
         if atom.number in needed or isinstance(atom.operation, Input):
             lowered.add_value(atom)
     lowered.outputs = tuple(lowered.local(lin) for lin in outputs)
+    _share_heads(lowered)
     return lowered
+
+
+def _share_heads(lowered: Lowered) -> None:
+    """Means wait for a later block that has a uniform head anyway, if nothing reads them before: one head less."""
+    readers = _first_readers(lowered)
+    even = {part.layer for part in lowered.parts if part.kind in ("mean", "gathered")}
+    for part in list(lowered.parts):
+        later = {layer for layer in even if part.kind == "mean" and part.layer < layer < readers[part.index]}
+        if later:
+            lowered.parts[part.index] = replace(part, layer=max(later))
+
+
+def _first_readers(lowered: Lowered) -> dict[int, int]:
+    """By part: the first layer that reads it; outputs read after all layers."""
+    first = dict.fromkeys(range(len(lowered.parts)), lowered.layers + 1)
+    for part in lowered.parts:
+        reads = {i for x in lowered.arguments.get(part.index, ()) for i in x.coefficients}
+        for i in reads | ({part.source.index} if part.source is not None else set()):
+            first[i] = min(first[i], part.layer)
+    return first
+
+
+def _gathered(atoms: list[Atom], outputs: list[Lin]) -> frozenset[int]:
+    """Atoms of which many single tokens are read, each by all tokens."""
+    single: dict[int, set[int]] = {}
+    for lin in (*outputs, *(lin for atom in atoms for lin in atom.operation.arguments)):
+        for number, term in lin.terms.items():
+            if term.mix is not None and len(term.mix) == 1 and np.count_nonzero(term.mix) == 1:
+                single.setdefault(number, set()).add(int(np.argmax(term.mix != 0)))
+    return frozenset(number for number, tokens in single.items() if len(tokens) >= GATHER_FROM)

@@ -18,6 +18,7 @@ from provenformer.symbols.formula import Formula
 from provenformer.symbols.jets import cells, jet
 
 DENSITY_CELLS = 600
+TURNING = 1000.0  # a second derivative this many times what the range on a cell accounts for: it turns there many times
 ROUNDS = 60
 PATIENCE = 6
 PARTS = 4  # cells on a piece, for tight enclosures of the second derivative
@@ -85,10 +86,12 @@ class Density:
         bend, steep = (np.maximum(np.abs(v.lo), np.abs(v.hi)) for v in (found.second, found.first))
         # where the second derivative is not bounded, a cell is no worse than the oscillation on it
         worst = 8 * (found.value.hi - found.value.lo) / np.maximum(width, 1e-300) ** 2
-        bend = np.minimum(np.where(np.isnan(bend), np.inf, bend), worst)
+        # unless it goes up and down many times on the cell
+        turns = (found.first.lo < 0) & (found.first.hi > 0) & np.isfinite(bend) & (bend > TURNING * worst)
+        bend = np.where(turns, bend, np.fmin(bend, worst))
         return cls(edges, bend, steep, _least(found.value.lo, found.value.hi), found.value.hi - found.value.lo)
 
-    def pieces(self, allowed: FloatArray) -> float:
+    def pieces(self, allowed: FloatArray | float) -> float:
         """About how many a table needs that is within `allowed`, cell by cell."""
         return float(np.sum(np.sqrt(self.bend / (16 * allowed)) * np.diff(self.edges)))
 
