@@ -22,6 +22,7 @@ GROUP_WORDS = {
     "mixture": "mixtures of tokens",
     "scaled": "times a number by position",
     "pieces": "piecewise linear functions",
+    "pairs": "means over pairs of tokens",
 }
 
 
