@@ -13,7 +13,8 @@ from provenformer.base.arrays import FloatArray
 
 @dataclass(frozen=True)
 class Case:
-    """`refused` is a word of the refusal, "" where the function compiles; `refused_long` likewise for the natural length."""
+    """`refused` is a word of the refusal, "" where the function compiles; `refused_long` likewise for the natural length;
+    `slow`: a few tokens already take their time."""
 
     fn: Callable[[Any], Any]
     token_dim: int
@@ -22,6 +23,7 @@ class Case:
     support: tuple[Any, Any]
     refused: str = ""
     refused_long: str = ""
+    slow: bool = False
 
     def target(self, seq_len: int) -> pf.Target:
         return pf.Target(
@@ -31,7 +33,7 @@ class Case:
 
 SYMMETRIC = (-1.0, 1.0)
 TURN = 2 * np.pi
-TOO_LARGE = "max_units"
+TOO_LARGE = "max_units|rounding"
 PAIRS = "two tokens|pairs"
 
 CASES = [
@@ -41,11 +43,11 @@ CASES = [
     Case(statistics.median_of_means, 1, 8, 128, (-2.0, 2.0), "token axis"),
     Case(statistics.winsorised, 1, 6, 21, (-3.0, 3.0), "quantile"),
     Case(statistics.interquartile_scaled, 2, 8, 32, (-4.0, 4.0), "contains 0"),
-    Case(statistics.logistic_gradient, 3, 5, 64, ([-1.0, -1.0, 0.0], [1.0, 1.0, 1.0]), "checker does not accept"),
+    Case(statistics.logistic_gradient, 3, 5, 64, ([-1.0, -1.0, 0.0], [1.0, 1.0, 1.0]), TOO_LARGE),
     Case(statistics.ridge_residuals, 2, 6, 128, ([-1.0, -2.0], [1.0, 2.0])),
-    Case(statistics.soft_ranks, 1, 5, 32, (-2.0, 2.0), "expit"),
+    Case(statistics.soft_ranks, 1, 5, 32, (-2.0, 2.0), TOO_LARGE),
     Case(statistics.density, 1, 5, 64, (-3.0, 3.0), PAIRS),
-    Case(statistics.z_score, 2, 6, 256, (-2.0, 2.0), "np.sqrt of"),
+    Case(statistics.z_score, 2, 6, 256, (-2.0, 2.0), TOO_LARGE),
     Case(signals.fir, 1, 12, 512, SYMMETRIC, "pad"),
     Case(signals.exponential_smoothing, 3, 6, 100, (-10.0, 10.0)),
     Case(signals.spectral_shrinkage, 1, 8, 64, SYMMETRIC, "sign"),
@@ -60,7 +62,7 @@ CASES = [
     Case(signals.kalman, 1, 5, 32, (-3.0, 3.0), refused_long=TOO_LARGE),
     Case(signals.pid, 1, 5, 32, (-2.0, 2.0)),
     Case(signals.saturated_plant, 1, 5, 32, (-3.0, 3.0)),
-    Case(signals.soft_dtw, 2, 3, 5, SYMMETRIC, TOO_LARGE, "np.log of"),
+    Case(signals.soft_dtw, 2, 3, 5, SYMMETRIC, TOO_LARGE, "np.log of", slow=True),
     Case(physics.coulomb, 2, 4, 16, (-2.0, 2.0), PAIRS),
     Case(physics.burgers, 1, 6, 64, SYMMETRIC),
     Case(physics.mean_field_ising, 1, 5, 256, (-1.5, 1.5)),
@@ -77,14 +79,14 @@ CASES = [
     Case(physics.spherical, 3, 3, 32, ([0.5, 0.0, 0.0], [2.0, np.pi, TURN])),
     Case(physics.graph_smoothing, 2, 6, 100, SYMMETRIC),
     Case(neural.gru, 4, 3, 8, SYMMETRIC, refused_long=TOO_LARGE),
-    Case(neural.lstm, 2, 3, 6, SYMMETRIC, "checker does not accept"),
+    Case(neural.lstm, 2, 3, 6, SYMMETRIC, TOO_LARGE),
     Case(neural.alibi_attention, 4, 5, 128, SYMMETRIC),
     Case(neural.rotary_attention, 4, 5, 32, SYMMETRIC),
     Case(neural.mixture_of_experts, 4, 3, 16, SYMMETRIC, TOO_LARGE),
     Case(neural.squeeze_and_excitation, 8, 4, 64, SYMMETRIC),
     Case(neural.rms_norm, 6, 3, 32, SYMMETRIC),
     Case(neural.group_norm, 8, 4, 16, SYMMETRIC, "token axis"),
-    Case(neural.gelu_mlp, 8, 3, 16, SYMMETRIC, "erf"),
+    Case(neural.gelu_mlp, 8, 3, 16, SYMMETRIC, TOO_LARGE),
     Case(neural.swiglu, 4, 3, 16, SYMMETRIC),
     Case(neural.linear_attention, 2, 4, 16, SYMMETRIC),
     Case(neural.encoder_layer, 8, 4, 32, SYMMETRIC, TOO_LARGE),
@@ -99,7 +101,7 @@ CASES = [
     Case(neural.previous_token_copy, 2, 5, 48, (0.0, 1.0)),
     Case(neural.sinkhorn, 4, 3, 8, SYMMETRIC, "contains 0"),
     Case(neural.random_mlp, 5, 3, 64, SYMMETRIC),
-    Case(finance.black_scholes, 3, 3, 8, ([80.0, 0.1, 0.25], [120.0, 0.5, 2.0]), "erf"),
+    Case(finance.black_scholes, 3, 3, 8, ([80.0, 0.1, 0.25], [120.0, 0.5, 2.0]), TOO_LARGE),
     Case(finance.probit_default, 1, 4, 100, (-3.0, 3.0), "ndtr"),
     Case(finance.standardised_returns, 1, 5, 32, (-0.1, 0.1)),
     Case(finance.drawdown, 1, 6, 64, (50.0, 150.0)),
