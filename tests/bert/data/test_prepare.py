@@ -18,8 +18,9 @@ from provenformer.bert.cli import app
 from provenformer.bert.data import prepare as preparing
 from provenformer.bert.data.documents import chunks, read_documents
 from provenformer.bert.data.examples import Examples
+from provenformer.bert.data.manifest import HEADER
 from provenformer.bert.data.pairs import make_pairs
-from provenformer.bert.data.prepare import HEADER, PrepareSettings, prepare
+from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.data.sample import write_sample
 from provenformer.bert.data.vocabulary import SPECIAL, Vocabulary
 
