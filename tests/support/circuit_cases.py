@@ -111,11 +111,11 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "where": (lambda x: np.where(x > 0.5, x, 0), "numpy.greater.*it jumps"),
     "rounding": (lambda x: np.round(4 * x), "numpy.round.*it jumps"),
     "ranks": (lambda x: np.argsort(x, axis=-1) * 1.0, "numpy.argsort.*it jumps"),
-    "division": (lambda x: x / (0.5 + np.max(x, **LAST) - x), "division by a value in .* contains 0"),
-    "logarithm": (lambda x: np.log(0.5 + np.max(x, **LAST) - x), "np.log of a value in"),
+    "division": (lambda x: x / (0.4 + np.max(x, **LAST) - np.mean(x, **LAST)), "division by a value in .* contains 0"),
+    "logarithm": (lambda x: np.log(0.4 + np.max(x, **LAST) - np.mean(x, **LAST)) + 0 * x, "np.log of a value in"),
     "root": (
         lambda x: np.sqrt(np.mean(x**2, **LAST) - np.mean(x, **LAST) ** 2 + 1e-2) + 0 * x,
-        "np.sqrt of a value in.*use np.var",
+        "np.sqrt of a value in.*as np.var",
     ),
     "assignment": (assigns, "item assignment"),
     "three tokens": (
