@@ -152,7 +152,9 @@ def _try(formula: Formula, knots: FloatArray, allowed: FloatArray) -> Table:
         centre = (knots[:1] + knots[1:]) / 2
         units = units_of_pieces(centre, np.repeat(slopes, 2), float(values.mean()), knots[0], knots[-1])
     else:
-        first, last = (bool(abs(end) > SHEER * abs(next_)) for end, next_ in ((slopes[0], slopes[1]), (slopes[-1], slopes[-2])))
+        first, last = (
+            bool(abs(end) > SHEER * abs(next_)) for end, next_ in ((slopes[0], slopes[1]), (slopes[-1], slopes[-2]))
+        )
         inner = slice(0 if first else 1, None if last else -1)
         slopes = np.concatenate([[0.0] * first, slopes, [0.0] * last])
         units = units_of_pieces(knots[inner], slopes, float(values[inner][0]), knots[0], knots[-1])
