@@ -1,7 +1,7 @@
 """One result for each number of swapped layers: recover, fine-tune, measure. What is finished is not run again."""
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,27 @@ from provenformer.bert.runtime.metric_log import last_entry
 from provenformer.bert.runtime.processes import Processes, joined
 from provenformer.bert.runtime.provenance import provenance
 from provenformer.bert.runtime.saved_models import load_vocabulary
-from provenformer.bert.settings import read_json
+from provenformer.bert.settings import MEASURED, needed, read_record
 from provenformer.bert.training.finetune import file_fingerprint, finetune, load_model
 
 TEXT, HELD_OUT = ("wiki/train-00.txt.gz", "books/train-00.txt.gz"), ("wiki/valid.txt.gz", "books/valid.txt.gz")
 MNLI = ("mnli/train.jsonl.gz", "mnli/dev_matched.jsonl.gz")
 ROUNDS, TIMED_BATCH = 5, 32
+REMEDY = "restore it, or move it away to run it anew"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """`swapped-K.json`."""
+
+    swapped: int = needed(MEASURED)
+    parameters: int = needed(MEASURED)
+    metrics: dict[str, float]
+    milliseconds: dict[str, float]
+    cpu_seconds: dict[str, float]
+    asked: dict[str, Any]
+    text: list[str]
+    provenance: dict[str, str]
 
 
 def run_one(settings: RetrofitSettings, swapped: int, original: Path, data: Path, runs: Path, results: Path) -> None:
@@ -36,7 +51,7 @@ def run_one(settings: RetrofitSettings, swapped: int, original: Path, data: Path
         "mnli_files": [file_fingerprint(train_file), file_fingerprint(dev_file)],
     }
     if path.exists():
-        if read_json(path)["asked"] != asked:
+        if read_record(Result, path, REMEDY).asked != asked:
             raise ProvenformerError(f"{path} is from other settings or data; move it away to run it anew")
         return
     # The text's fingerprint is in the run folder of the recovery.
@@ -54,17 +69,17 @@ def run_one(settings: RetrofitSettings, swapped: int, original: Path, data: Path
         spent = {"mnli": last_entry(run / "mnli/metrics.jsonl", "cpu_seconds")["cpu_seconds"]}
         if swapped:
             spent["recover"] = last_entry(run / "recover/metrics.jsonl", "cpu_seconds")["cpu_seconds"]
-        result = {
-            "swapped": swapped,
-            "parameters": sum(p.numel() for p in load_model("mnli", run / "mnli/model").parameters()),
-            "metrics": {**recovered["metrics"], **{f"mnli_{name}": value for name, value in scores.items()}},
-            "milliseconds": time_a_pair(settings, run / "mnli/model", original, dev_file, processes),
-            "cpu_seconds": spent,
-            "asked": asked,
-            "text": recovered["asked"]["text"],
-            "provenance": provenance(),
-        }
-        write_json(path, result)
+        result = Result(
+            swapped=swapped,
+            parameters=sum(p.numel() for p in load_model("mnli", run / "mnli/model").parameters()),
+            metrics={**recovered["metrics"], **{f"mnli_{name}": value for name, value in scores.items()}},
+            milliseconds=time_a_pair(settings, run / "mnli/model", original, dev_file, processes),
+            cpu_seconds=spent,
+            asked=asked,
+            text=recovered["asked"]["text"],
+            provenance=provenance(),
+        )
+        write_json(path, asdict(result))
 
 
 def asked_for(settings: RetrofitSettings, swapped: int) -> dict[str, Any]:
@@ -73,15 +88,15 @@ def asked_for(settings: RetrofitSettings, swapped: int) -> dict[str, Any]:
     return {**recovery, "mnli": asdict(settings.mnli), "timed_pairs": settings.timed_pairs}
 
 
-def finished(settings: RetrofitSettings, results: Path) -> list[dict[str, Any]]:
+def finished(settings: RetrofitSettings, results: Path) -> list[Result]:
     """The results of these settings, fewest swapped layers first."""
     found = []
     for swapped in sorted(settings.swapped):
         path = result_path(results, swapped)
         if not path.exists():
             continue
-        result = read_json(path)
-        if {name: result["asked"].get(name) for name in asked_for(settings, swapped)} != asked_for(settings, swapped):
+        result, asked = read_record(Result, path, REMEDY), asked_for(settings, swapped)
+        if result.swapped != swapped or {name: result.asked.get(name) for name in asked} != asked:
             raise ProvenformerError(f"{path} is from other settings; move it away or restore them")
         found.append(result)
     if not found:

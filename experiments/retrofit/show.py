@@ -1,7 +1,8 @@
 """Table and figure of the retrofit, from its results alone."""
 
 from pathlib import Path
-from typing import Any
+
+from experiments.retrofit.run import Result
 
 from provenformer.base.files import atomic_path
 
@@ -16,34 +17,34 @@ COLUMNS = (
 )
 
 
-def table(results: list[dict[str, Any]]) -> str:
+def table(results: list[Result]) -> str:
     """Markdown, a row for each number of swapped layers."""
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     for one in results:
-        times, metrics = one["milliseconds"], one["metrics"]
+        times, metrics = one.milliseconds, one.metrics
         cells = (
-            f"{one['swapped']}",
-            f"{one['parameters']:,}",
+            f"{one.swapped}",
+            f"{one.parameters:,}",
             f"{100 * metrics['unrecovered']:.1f}",
             f"{100 * metrics['mnli_accuracy']:.1f}",
             f"{times['model']:.1f}",
             f"{times['model'] / times['original']:.2f}",
-            f"{sum(one['cpu_seconds'].values()) / 60:.0f}",
+            f"{sum(one.cpu_seconds.values()) / 60:.0f}",
         )
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 
 
-def draw(results: list[dict[str, Any]], path: Path) -> None:
+def draw(results: list[Result], path: Path) -> None:
     """Accuracy and time against the number of swapped layers; readable on light and dark pages."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    swapped = [one["swapped"] for one in results]
+    swapped = [one.swapped for one in results]
     panels = {
-        "MNLI dev-matched accuracy, %": [100 * one["metrics"]["mnli_accuracy"] for one in results],
+        "MNLI dev-matched accuracy, %": [100 * one.metrics["mnli_accuracy"] for one in results],
         "CPU time a pair, of the original's": [
-            one["milliseconds"]["model"] / one["milliseconds"]["original"] for one in results
+            one.milliseconds["model"] / one.milliseconds["original"] for one in results
         ],
     }
     figure = Figure(figsize=(6.4, 3), layout="constrained")

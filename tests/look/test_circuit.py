@@ -17,6 +17,7 @@ from provenformer.symbols.evaluate import evaluate
 CASES = {
     "block": target(transformer_block(2), 2, 6),
     "sort": pf.targets.get("sort", 1, 8),
+    "rank": pf.targets.get("rank", 1, 8),
     **{
         name: target(COMPILES[name])
         for name in (

@@ -83,6 +83,11 @@ COMPILES: dict[str, Function] = {
     "median": lambda x: x - np.median(x, axis=-1, keepdims=True),
     "mean of the top three": lambda x: x * 0 + np.mean(np.sort(x, axis=-1)[..., -3:], **LAST),
     "larger than the mean": lambda x: np.maximum(x, np.mean(x, **LAST)),
+    "leaky": lambda x: np.maximum(x - 0.5, 0.1 * (x - 0.5)),
+    "lower of two lines": lambda x: (
+        np.minimum(x, 0.3 * x + 0.2) - np.maximum(np.mean(x, **LAST), 3 * np.mean(x, **LAST) - 1)
+    ),
+    "larger of the same": lambda x: np.maximum(x, x) + np.minimum(x + np.arange(TOKENS), x),
     "smallest": lambda x: x - np.min(x, **LAST),
     "running minimum": lambda x: np.minimum.accumulate(x, axis=-1),
     "hinge": lambda x: 2 * np.maximum(x - 0.3, 0),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from circuit_cases import COMPILES, target, transformer_block
 
+import provenformer as pf
 from provenformer.symbols.atoms import merge_exchange
 from provenformer.symbols.evaluate import evaluate
 from provenformer.symbols.graph import Apply, Lin, Product, Term
@@ -101,3 +102,38 @@ def test_a_graph_can_be_printed() -> None:
     assert "attend(" in shown
     assert "output 1:" in shown
     assert isinstance(Lin(1, {0: Term(1.0)}, np.zeros(1)).key, tuple)
+
+
+def test_a_maximum_is_not_below_what_it_is_one_of() -> None:
+    """np.ptp >= 0, max - x >= 0, also times numbers: the range holds, and division by what is added to it compiles."""
+    rng = np.random.default_rng(0)
+    for fn in (
+        lambda x: np.max(x, axis=-1, keepdims=True) - x,
+        lambda x: 0 * x + np.ptp(x, axis=-1, keepdims=True),
+        lambda x: x - 2 * np.max(x, axis=-1, keepdims=True) + np.max(3 * x[..., ::-1], axis=-1, keepdims=True),
+        lambda x: np.min(x, axis=-1, keepdims=True) - x * np.arange(4.0),
+    ):
+        f = pf.Target(fn, 2, 4, equivariant=False, support=(-1.0, 2.0))
+        traced = trace(f)
+        value = f(samples(f, 200, seed=1))
+        for row, lin in enumerate(traced.outputs):
+            low, high = hull(traced.graph, lin)
+            assert low <= value[:, row].min() + 1e-12
+            assert value[:, row].max() - 1e-12 <= high
+    g = pf.Target(lambda x: x / (0.5 + np.ptp(x, axis=-1, keepdims=True)), 1, 5, equivariant=True)
+    c = pf.compile(g, tolerance=1e-2, norm_order=np.inf, construction="circuit")
+    x = rng.random((200, 1, 5))
+    assert np.abs(c.network(x) - g(x)).max() <= c.certificate.bound
+
+
+def test_computed_constants_are_constants() -> None:
+    for fn in (
+        lambda x: x * np.exp(0 * x),
+        lambda x: x + np.tanh(np.zeros((2, 2)) @ x) * x,
+        lambda x: np.stack([0 * x[..., 0] * np.tanh(x[..., 0]), x[..., 1], x[..., 2]], -1),
+        lambda x: np.maximum(x - x, np.cos(x - x)) * x,
+    ):
+        f = pf.Target(fn, 2, 3, equivariant=False, support=(-1.0, 1.0))
+        c = pf.compile(f, tolerance=1e-6, norm_order=np.inf, construction="circuit")
+        x = f.sample(50)
+        assert np.abs(c.network(x) - f(x)).max() <= c.certificate.bound

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from provenformer.anatomy.nodes import Node, Role, interval, repeats
 from provenformer.anatomy.words import upper
 
-ALONE = 3  # nodes of a row that get a box each, however alike they are
+ALONE = 2  # nodes of a row that get a box each, however alike they are
 NAMES = 4  # listed, before the rest is left to dots
 GROUP_WORDS = {
     "input": "rows of the input",
@@ -22,6 +22,7 @@ GROUP_WORDS = {
     "mixture": "mixtures of tokens",
     "scaled": "times a number by position",
     "pieces": "piecewise linear functions",
+    "pairs": "means over pairs of tokens",
 }
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from provenformer.anatomy.drawing import draw
-from provenformer.anatomy.nodes import Node, repeats
+from provenformer.anatomy.nodes import Node, listed
 from provenformer.anatomy.words import upper
 
 MARGIN = 2  # between columns of the text
@@ -49,18 +49,14 @@ class Circuit:
 
     def __str__(self) -> str:
         rows = [("value", "made by", "channel", "what it is", "range", "error")]
-        folded = {block: last for first, last in repeats(self.nodes) for block in range(first, last + 1)}
-        seen: object = None
-        for node in self.nodes:
-            place = node.block if node.block is not None else node.kind
-            if node.block in folded:
-                if seen != folded[node.block]:
-                    seen = folded[node.block]
-                    rows.append((f"blocks {node.block} to {seen}: as the block before", "", "", "", "", ""))
+        block: int | None = None
+        for node in listed(self.nodes):
+            if isinstance(node, str):
+                rows.append((node, "", "", "", "", ""))
                 continue
-            if place != seen and node.block is not None:
-                rows.append((f"block {place}", "", "", "", "", ""))
-            seen = place
+            if node.block not in (block, None):
+                rows.append((f"block {node.block}", "", "", "", "", ""))
+            block = node.block
             channel = "" if node.channel is None else str(node.channel)
             error = "" if node.error is None else upper(node.error.float64)
             rows.append((f"  {node.name}", node.by, channel, node.words, node.range, error))

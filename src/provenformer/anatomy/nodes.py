@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +11,7 @@ from provenformer.anatomy.words import number
 from provenformer.base.arrays import FloatArray
 
 Role = Literal["value", "query", "key"]
+MOST_ALIKE = 8  # nodes of a layer that are listed although they do the same
 SHORTEST_RUN = 5  # equal blocks, before those between the first and the last are folded
 
 
@@ -96,3 +98,21 @@ def repeats(nodes: Sequence[Node]) -> tuple[tuple[int, int], ...]:
                 runs.append((blocks[start + 1], blocks[i - 2]))
             start = i
     return tuple(runs)
+
+
+def listed(nodes: Sequence[Node]) -> Iterator[Node | str]:
+    """Nodes in order, with a line in place of blocks that repeat, and of nodes of a layer that are like many before them."""
+    folded = {block: run for run in repeats(nodes) for block in range(run[0], run[1] + 1)}
+    alike = Counter((node.layers, node.kind, node.family) for node in nodes)
+    seen: Counter[object] = Counter()
+    for node in nodes:
+        run, kind = folded.get(node.block) if node.block is not None else None, (node.layers, node.kind, node.family)
+        key = run or kind
+        seen[key] += 1
+        if run is not None:
+            if seen[key] == 1:
+                yield f"blocks {run[0]} to {run[1]}: as the block before"
+        elif alike[kind] <= MOST_ALIKE + 1 or seen[key] <= MOST_ALIKE:
+            yield node
+        elif seen[key] == alike[kind]:
+            yield f"and {alike[kind] - MOST_ALIKE} more like these, up to {node.name}"

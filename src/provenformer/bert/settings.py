@@ -94,7 +94,10 @@ def build_settings(kind: type[Settings], content: Any, origin: str, remedy: str 
     required = {field.name for field in known if _is_required(field)}
     if missing := sorted(required - values.keys()):
         raise ProvenformerError(f"{origin}: the setting {missing[0]!r} is missing; add it")
-    return kind(**values)
+    try:
+        return kind(**values)
+    except ProvenformerError as error:  # what its fields must be together
+        raise ProvenformerError(f"{origin}: {error}") from None
 
 
 def shown(value: object) -> str:

@@ -161,12 +161,23 @@ def cumprod(a: Any, axis: Any = None) -> Any:
     return np.concatenate(out, axis=at)
 
 
-def diff(a: Any, n: Any = 1, axis: Any = -1) -> Any:
+def diff(a: Any, n: Any = 1, axis: Any = -1, prepend: Any = None, append: Any = None) -> Any:
     at = one_axis("diff", a, axis)
+    whole = [part for part in (_beside(a, prepend, at), a, _beside(a, append, at)) if part is not None]
+    a = np.concatenate(whole, axis=at) if len(whole) > 1 else a
     for _ in range(n):
         entries = _entries(a, at)
         a = np.concatenate([second - first for first, second in pairwise(entries)], axis=at)
     return a
+
+
+def _beside(a: Any, value: Any, axis: int) -> Any:
+    """What is put before or after an array along an axis: an array, or a number for every line."""
+    if value is None or np.ndim(value):
+        return value
+    shape = list(np.shape(a))
+    shape[axis] = 1
+    return numpy.full(shape, value)
 
 
 def _entries(a: Any, axis: int) -> list[Any]:

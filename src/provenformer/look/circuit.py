@@ -102,19 +102,22 @@ def node_values(subject: CircuitSubject, x: FloatArray) -> NodeValues:
     traced, nodes, n = subject.traced, subject.nodes, subject.seq_len
     if traced is None:
         raise ProvenformerError(f"the graph of '{subject.target_name}' is not known: {subject.missing}.")
-    wanted = evaluate(traced.graph, [_as_combination(node, n) for node in nodes], x)
+    atoms = sorted({node.atom for node in nodes if node.atom is not None})
+    values = evaluate(traced.graph, [Lin(n, {atom: Term(1.0)}, np.zeros(1)) for atom in atoms], x).swapaxes(0, 1)
+    wanted = np.stack([mixed(values[atoms.index(node.atom or 0)], node.rows) for node in nodes])
     held = np.empty_like(wanted)
-    for layers, values in layer_states(subject.network, x):
+    for layers, channels in layer_states(subject.network, x):
         for i, node in enumerate(nodes):
             if node.layers == layers:
-                held[:, i] = values[:, node.channel]
-    return NodeValues(wanted.swapaxes(0, 1), held.swapaxes(0, 1))
+                held[i] = channels[:, node.channel]
+    return NodeValues(wanted, held)
 
 
-def _as_combination(node: Node, n: int) -> Lin:
-    if node.atom is None:
-        raise ValueError(f"{node.name} is no value of the graph")
-    return Lin(n, {node.atom: Term(1.0) if node.rows is None else Term(0.0, node.rows)}, np.zeros(1))
+def mixed(values: FloatArray, rows: FloatArray | None) -> FloatArray:
+    """rows @ values along the tokens of (batch, n); one row stands for every token, a vector is a factor for each."""
+    if rows is None:
+        return values
+    return values * rows if rows.ndim == 1 else np.broadcast_to(values @ rows.T, values.shape)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from provenformer.anatomy.nodes import Node
+from provenformer.anatomy.nodes import Node, listed
 from provenformer.base.arrays import FloatArray
 from provenformer.look.circuit import CircuitSubject
 from provenformer.networks.circuit import CircuitNetwork
@@ -33,11 +33,11 @@ class UnitTable:
 
 
 def unit_tables(subject: CircuitSubject) -> list[UnitTable]:
-    """Of every node that units compute from one combination by a formula."""
+    """Of nodes that units compute from one combination by a formula; of many that are alike, of some."""
     traced, found = subject.traced, []
     if traced is None:
         return []
-    for node in subject.nodes:
+    for node in (one for one in listed(subject.nodes) if isinstance(one, Node)):
         operation = None if node.atom is None else traced.graph.atoms[node.atom].operation
         if node.rows is None and node.units and isinstance(operation, Apply | Pieces):
             found.append(_table(subject, traced.graph, node, operation))
@@ -45,16 +45,19 @@ def unit_tables(subject: CircuitSubject) -> list[UnitTable]:
 
 
 def _table(subject: CircuitSubject, graph: Graph, node: Node, operation: Apply | Pieces) -> UnitTable:
-    """Read off at the first token: units' slopes along the argument, and their offsets."""
+    """Read off at one token: units' slopes along the argument, and their offsets."""
     network, channel, block = subject.network, node.channel or 0, subject.network.circuit_blocks[node.block or 0]
     used = np.flatnonzero(block.W_2[channel])
     rows, weights = block.W_1[used], block.W_2[channel, used]
-    direction = _along(network, graph, node, operation.of)  # (D,): what the argument is in terms of channels
+    # What the argument is in terms of channels, (D,): at the first token or the last, where one may be compared with itself.
+    read = set(np.flatnonzero(rows.any(axis=0)).tolist())
+    choices = [(_along(network, graph, node, operation.of, read, j), j) for j in (0, graph.seq_len - 1)]
+    direction, token = max(choices, key=lambda choice: float(np.abs(choice[0]).sum()))
     slopes = rows @ direction / max(float(direction @ direction), 1e-300)
-    known = network.positions[:, 0] * network.constant_channels
-    start = float(operation.of.constant[0])
+    known = network.positions[:, token] * network.constant_channels
+    start = float(operation.of.constant[token % len(operation.of.constant)])
     offsets = rows @ known + block.b_1[used] - slopes * start
-    base = float(block.b_2[channel] + network.positions[channel, 0])
+    base = float(block.b_2[channel] + network.positions[channel, token])
     low, high = hull(graph, operation.of)
     bends = -offsets[slopes != 0] / slopes[slopes != 0]
     corners = np.unique(bends[(bends > low) & (bends < high)])
@@ -64,8 +67,8 @@ def _table(subject: CircuitSubject, graph: Graph, node: Node, operation: Apply |
     return UnitTable(node, z, np.broadcast_to(function(z), z.shape), held, corners)
 
 
-def _along(network: CircuitNetwork, graph: Graph, node: Node, of: Lin) -> FloatArray:
-    """Weights on channels whose sum is the argument without its constant, at the first token.
+def _along(network: CircuitNetwork, graph: Graph, node: Node, of: Lin, read: set[int], token: int) -> FloatArray:
+    """Weights on channels that are read whose sum is the argument without its constant, at one token.
 
     What a channel holds and what the argument is are vectors over (atom, token); the weights are the least squares solution.
     """
@@ -75,23 +78,31 @@ def _along(network: CircuitNetwork, graph: Graph, node: Node, of: Lin) -> FloatA
         if claim.layers < node.layers:
             holds[claim.channel] = (claim.atom, claim.rows)
     atoms = sorted(of.terms)
-    columns = {c: np.zeros((len(atoms), n)) for c, (atom, _) in holds.items() if atom in of.terms}
+    columns = {c: np.zeros((len(atoms), n)) for c, (atom, _) in holds.items() if c in read and atom in of.terms}
+    own = np.eye(n)[token]
     for channel, column in columns.items():
         atom, rows = holds[channel]
-        column[atoms.index(atom)] = np.eye(n)[0] if rows is None else rows[0]
+        column[atoms.index(atom)] = own if rows is None else _row(rows, token)
     wanted = np.zeros((len(atoms), n))
     for i, atom in enumerate(atoms):
         term = of.terms[atom]
-        wanted[i, 0] += term.own
+        wanted[i] = term.own * own
         if term.mix is not None:
-            wanted[i] += term.mix[0]
+            wanted[i] += _row(term.mix, token)
         if graph.atoms[atom].uniform:  # the same number at every token
-            wanted[i] = np.eye(n)[0] * wanted[i].sum()
+            wanted[i] = own * wanted[i].sum()
             for channel, column in columns.items():
                 if holds[channel][0] == atom:
-                    column[i] = np.eye(n)[0] * column[i].sum()
+                    column[i] = own * column[i].sum()
     found = np.zeros(network.model_dim)
     if columns:
         matrix = np.stack([column.ravel() for column in columns.values()], axis=1)
         found[list(columns)] = np.linalg.lstsq(matrix, wanted.ravel(), rcond=None)[0]
     return found
+
+
+def _row(rows: FloatArray, token: int) -> FloatArray:
+    """The weights of one token: one row stands for every token, a vector is a factor for each."""
+    if rows.ndim == 1:
+        return np.asarray(np.eye(len(rows))[token] * rows[token])
+    return np.asarray(rows[min(token, len(rows) - 1)])

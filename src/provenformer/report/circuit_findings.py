@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from provenformer.anatomy.nodes import Node, repeats
+from provenformer.anatomy.nodes import Node, listed, repeats
 from provenformer.base.arrays import FloatArray
 from provenformer.look.circuit import CircuitSubject, Measured, NodeValues, measured, node_values
 from provenformer.look.patterns import Pattern, shown_patterns
@@ -44,9 +44,8 @@ class CircuitFindings:
 
     @property
     def shown(self) -> list[Node]:
-        """Nodes that are listed: all but those of blocks that repeat."""
-        hidden = {block for first, last in self.folded for block in range(first, last + 1)}
-        return [node for node in self.subject.nodes if node.block not in hidden]
+        """Inputs and nodes that are listed: of those that are alike, and of blocks that repeat, only some are."""
+        return [node for node in listed(self.subject.nodes) if isinstance(node, Node)]
 
 
 def find_circuit(subject: CircuitSubject, given: FloatArray | None = None) -> CircuitFindings:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from provenformer.anatomy.nodes import Node
+from provenformer.anatomy.nodes import Node, listed
 from provenformer.anatomy.words import upper
 from provenformer.certificates.certificate import CIRCUIT_TERM_MEANINGS
 from provenformer.certificates.claim import YOURS, claim_about
@@ -154,20 +154,13 @@ def _sizes(subject: CircuitSubject) -> list[Row]:
 
 
 def _nodes(found: CircuitFindings) -> Rows:
-    """Name, words, made by, channel, range, bound, measured, bound in float32; a row of one cell for blocks that are folded."""
+    """Name, words, made by, channel, range, bound, measured, bound in float32; a row of one cell for what is left out."""
     if found.subject.circuit is None:
         return []
-    seen = dict(
-        zip((node.index for node in found.subject.nodes), found.measured.nodes if found.measured else [], strict=False)
-    )
+    seen = dict(enumerate(found.measured.nodes if found.measured else []))
     rows: Rows = []
-    folded = {first: (first, last) for first, last in found.folded}
-    outputs = [node for node in found.subject.circuit.nodes if node.kind == "output"]
-    for node in [*found.shown, *outputs]:
-        rows.append(_node(node, seen.get(node.index)))
-        after = folded.get((node.block if node.block is not None else -2) + 1)
-        if after and not any(n.block == node.block and n.index > node.index for n in found.shown):
-            rows.append([f"blocks {after[0]} to {after[1]}: as the block before"])
+    for node in listed(found.subject.circuit.nodes):
+        rows.append([node] if isinstance(node, str) else _node(node, seen.get(node.index)))
     return rows
 
 

@@ -140,8 +140,25 @@ def maximum(graph: Graph, x: Lin, y: Lin, sign: float = 1.0) -> Lin:
     if y.is_constant and len(y.constant) == 1:
         knot = float(y.constant[0])
         return _off_by(pieces(graph, [knot], [0.0, 1.0] if sign > 0 else [1.0, 0.0], knot, x), y.slack)
+    if _parallel(x, y):  # max(x, y) = x + relu(y - x): of one variable, where a comparison needs two
+        rise = add(graph, y, x, -1.0) if sign > 0 else add(graph, x, y, -1.0)
+        return add(graph, x, pieces(graph, [0.0], [0.0, 1.0], 0.0, rise), sign)
     x, y, rows = _both_padded(graph, x, y)
     return compare(graph, x, y, np.array([sign]), rows)
+
+
+def _parallel(x: Lin, y: Lin) -> bool:
+    """Whether one is a multiple of the other but for a constant, and about: no bound rests on it."""
+    if x.terms.keys() != y.terms.keys():
+        return False
+    a, b = (
+        np.concatenate([np.append(t.own, [] if t.mix is None else t.mix) for _, t in sorted(z.terms.items())])
+        for z in (x, y)
+    )
+    if a.shape != b.shape:
+        return False
+    a, b = a / np.abs(a).max(), b / np.abs(b).max()
+    return bool((a @ a) * (b @ b) - (a @ b) ** 2 <= 1e-9 * (a @ a) * (b @ b))
 
 
 def compare(graph: Graph, x: Lin, y: Lin, sign: FloatArray, rows: int | None = None) -> Lin:

@@ -25,8 +25,8 @@ def enclosure(graph: Graph, x: Lin) -> tuple[FloatArray, FloatArray]:
     for sign in (1.0, -1.0):  # a maximum is not below what it is the maximum of: np.max(x) - x >= 0
         closer = _without_maxima(graph, x, sign)
         if closer is not None:
-            below, above = enclosure(graph, closer)
-            low, high = (np.maximum(low, below.min()), high) if sign > 0 else (low, np.minimum(high, above.max()))
+            least, most = hull(graph, closer)
+            low, high = (np.maximum(low, least), high) if sign > 0 else (low, np.minimum(high, most))
     return np.maximum(low, 0.0) if signs and not x.slack else low, high
 
 

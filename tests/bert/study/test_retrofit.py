@@ -87,9 +87,9 @@ def test_results_table_and_figure(data: Path, tmp_path: Path) -> None:
     for swapped in SETTINGS.swapped:
         run_one(SETTINGS, swapped, data / "original", data, tmp_path / "runs", results)
     zero, one = finished(SETTINGS, results)
-    assert zero["metrics"]["unrecovered"] == 0
-    assert 0 < one["metrics"]["unrecovered"] < 0.9
-    assert one["cpu_seconds"].keys() == {"recover", "mnli"}
+    assert zero.metrics["unrecovered"] == 0
+    assert 0 < one.metrics["unrecovered"] < 0.9
+    assert one.cpu_seconds.keys() == {"recover", "mnli"}
     # The layer above is the original's until fine-tuning, and embeddings have not moved.
     recovered = MixerBertModel.from_pretrained(tmp_path / "runs/swapped-1/recover/model")
     stock, _ = MixerBertModel.from_bert(data / "original")

@@ -259,7 +259,7 @@ def test_trials_of_a_task_may_be_shorter(settings: StudySettings, tmp_path: Path
     mnli = settings.finetune["mnli"]
     shorter = dataclasses.replace(settings, finetune={"mnli": mnli | {"trial_epochs": 0.01}})
     full, tried = (finetuning_search(one, "average", "mnli", tmp_path).asked for one in (settings, shorter))
-    assert {one.epochs for one in tried.values()} == {0.01}
+    assert {one.epochs for one in tried.values()} == {0.01}  # type: ignore[union-attr]
     assert {name: dataclasses.replace(one, epochs=mnli["epochs"]) for name, one in tried.items()} == full
     assert shorter.finetuning("mnli", 1, next(iter(full))).epochs == mnli["epochs"]
     with pytest.raises(ProvenformerError, match=r"epochs=0\.0 must be above 0"):

@@ -9,16 +9,19 @@ import numpy as np
 import pytest
 from hand_circuits import CASES, Case, probes
 
+import provenformer as pf
 from provenformer.checker.circuit.errors import Error
 from provenformer.checker.circuit.jets import jet_of
 from provenformer.checker.circuit.linear import Combination, Part, Ranges, combine, mixed, sign_of, span
 from provenformer.checker.circuit.pairs import _product_pairs
 from provenformer.checker.circuit.pieces import Units, compare, read_pieces
+from provenformer.checker.circuit.ranges import lin_range, ranges_of
 from provenformer.checker.circuit.softmax import largest_gap, movement, movement_of
 from provenformer.checker.circuit.state import Channel, State
 from provenformer.checker.circuit.units import relative_to_whole
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.symbols.formula import VARIABLE, Formula, apply, constant
+from provenformer.symbols.trace import samples, trace
 
 Make = Callable[[], Case]
 FORMULAS = {
@@ -229,6 +232,22 @@ def test_terms_that_weigh_nothing_add_no_rounding_in_any_order() -> None:
         )
 
 
+@pytest.mark.parametrize("factor", [1.0, -1.0, 2.0, -0.5])
+def test_ranges_with_maxima_hold(factor: float) -> None:
+    """Whichever sign a maximum has, and beside whatever else."""
+    for fn in (
+        lambda x: factor * np.max(x, axis=-1, keepdims=True) - x,
+        lambda x: factor * np.max(x, axis=-1, keepdims=True) - np.min(x, axis=-1, keepdims=True) + 0 * x,
+        lambda x: np.max(x[..., ::-1] * np.arange(4.0), axis=-1, keepdims=True) * factor + x * np.arange(4.0),
+    ):
+        f = pf.Target(fn, 1, 4, equivariant=False, support=(-1.0, 2.0))
+        traced = trace(f)
+        value = f(samples(f, 100, seed=2))
+        low, high = lin_range(traced.graph, traced.outputs[0], ranges_of(traced.graph, f.low, f.high))
+        assert low <= value.min() + 1e-12
+        assert value.max() - 1e-12 <= high
+
+
 def relative_state(low: tuple[float, float], high: tuple[float, float], constant: float = 0.0) -> State:
     """Two channels that hold an atom each, off by a thousandth of it, or of it and a known number."""
     ranges = Ranges({0: low[0], 1: low[1]}, {0: high[0], 1: high[1]}, {0: False, 1: False})
@@ -292,3 +311,23 @@ def test_signs_of_combinations() -> None:
     assert sign_of(Combination({0: Part(1.0, None), 1: Part(1.0, None)}, np.zeros(1)), ranges) == 0
     assert sign_of(Combination({1: Part(0.0, mix)}, np.array([-1.0])), ranges) == -1
     assert sign_of(Combination({1: Part(0.0, mix)}, np.array([-1.0, 1.0])), ranges) == 0
+
+
+def test_a_table_moves_no_further_than_it_goes_up_and_down() -> None:
+    """On windows anywhere, also between knots: never less than the true variation, and hardly more."""
+    rng = np.random.default_rng(11)
+    for _ in range(40):
+        count = int(rng.integers(2, 30))
+        knots = np.sort(rng.uniform(-1, 1, count)) * 10.0 ** rng.integers(-6, 3)
+        units = Units(np.ones(count), -knots, rng.normal(size=count) * 10.0 ** rng.integers(-3, 6), float(rng.normal()))
+        low, high = float(knots[0]) - 1.0, float(knots[-1]) + 1.0
+        found = read_pieces(units, low, high)
+        windows = np.sort(rng.uniform(low, high, (2, 200)), axis=0)
+        windows[:, :20] = np.sort(rng.choice(knots, (2, 20)), axis=0)
+        claimed = found.variation(*windows)
+        scale = float(np.abs(units.coefficient).sum()) * (high - low)
+        for start, end, most in zip(*windows, claimed, strict=True):
+            at = np.unique(np.concatenate([[start, end], knots[(knots > start) & (knots < end)]]))
+            values = np.maximum(at[:, None] - knots, 0.0) @ units.coefficient
+            true = float(np.abs(np.diff(values)).sum())
+            assert true - 1e-13 * scale <= most <= true + 1e-9 * scale

@@ -10,7 +10,8 @@ from user_functions import CASES, Case, sequences
 import provenformer as pf
 
 TOLERANCE = 1e-2
-BY_NAME = pytest.mark.parametrize("case", CASES, ids=lambda case: case.fn.__name__)
+MARKED = [pytest.param(case, marks=[pytest.mark.slow] * case.slow, id=case.fn.__name__) for case in CASES]
+BY_NAME = pytest.mark.parametrize("case", MARKED)
 
 
 def compiled(case: Case, seq_len: int, refused: str) -> pf.CompiledCircuit | None:

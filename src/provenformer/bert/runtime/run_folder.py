@@ -4,7 +4,7 @@
 run.json         settings, data and provenance; a resume with other settings or data is refused
 checkpoints/     training state, the last two
 metrics.jsonl    the curves
-model/           the trained model as transformers saves it, with vocab.txt
+model/           the trained model as transformers saves it, with vocab.txt and checksums.json
 result.json      the last evaluation, with all of run.json; its presence means finished
 """
 

@@ -1,8 +1,8 @@
 """Between what every atom of the graph lies on the box, by intervals and by lines (affine.py): the checker's own.
 
-Three rules know more than intervals (docs/circuits-verify.md): a maximum is not below what it is one of, the mean of squares of
-centred values is at most a quarter of their range squared (Popoviciu), and a value times the reciprocal root of a sum of squares
-that contains its own is bounded.
+Three rules know more than intervals (docs/circuits-verify.md): a maximum is not below what it is one of, the mean of the squares
+of centred values is at most a quarter of their range squared (Popoviciu), and a value times the reciprocal root of a sum of
+squares that contains its own is bounded.
 """
 
 from __future__ import annotations
