@@ -14,7 +14,7 @@ from provenformer.symbols.trace import samples
 
 torch = pytest.importorskip("torch")
 
-TARGETS: dict[str, pf.Target] = {name: pf.targets.get(name, 1, 16) for name in pf.targets.names() if name != "rank"} | {
+TARGETS: dict[str, pf.Target] = {name: pf.targets.get(name, 1, 16) for name in pf.targets.names()} | {
     "softmax-mean of three numbers": pf.targets.get("softmax-mean", 3, 5, (-1.0, 2.0)),
     "layer norm": target(COMPILES["layer norm"]),
     "causal attention": target(COMPILES["causal attention"]),
