@@ -61,7 +61,19 @@ def test_lemma_1_tables(name: str, error: float) -> None:
     assert found >= 0.3 * error or len(table.units) <= 8
     u = table.units
     bent = Units(u.sign, u.knot, u.coefficient * np.where(np.arange(len(u)) == 0, 1.5, 1.0), u.constant)
-    assert np.abs(value(bent, z) - formula(z)).max() <= read_back(formula, bent, low, high).own.max() + 1e-12
+    assert (
+        np.abs(value(bent, z) - formula(z)).max() <= read_back(formula, bent, np.array([low, high])).own.max() + 1e-12
+    )
+
+
+def test_a_line_in_disguise_needs_few_units() -> None:
+    """Enclosures of log(2 exp z) are wide on long pieces, and a table that does not bend has no knots to make them short."""
+    formula = apply("log", apply("multiply", constant(2.0), apply("exp", VARIABLE)))
+    density = Density.of(formula, -8.0, 8.0)
+    table = fit(formula, density, np.full(len(density.bend), 1e-3))
+    assert len(table.units) <= 40
+    z = np.linspace(-8.0, 8.0, 20_001)
+    assert np.abs(value(table.units, z) - formula(z)).max() <= table.curve.own.max() <= 1e-3
 
 
 @pytest.mark.parametrize("name", FORMULAS)

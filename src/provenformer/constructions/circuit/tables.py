@@ -158,13 +158,16 @@ def _try(formula: Formula, knots: FloatArray, allowed: FloatArray) -> Table:
         inner = slice(0 if first else 1, None if last else -1)
         slopes = np.concatenate([[0.0] * first, slopes, [0.0] * last])
         units = units_of_pieces(knots[inner], slopes, float(values[inner][0]), knots[0], knots[-1])
-    return Table(units, read_back(formula, units, float(knots[0]), float(knots[-1])))
+    return Table(units, read_back(formula, units, knots))
 
 
-def read_back(formula: Formula, units: Units, low: float, high: float) -> Curve:
-    """Lemma 1: the pieces of [low, high], and sup |units - formula| on each."""
-    inner = units.knot[(units.knot > low) & (units.knot < high)]
-    ends = np.unique(np.concatenate([[low, high], inner]))
+def read_back(formula: Formula, units: Units, knots: FloatArray) -> Curve:
+    """Lemma 1: pieces between the knots given and those of the units, and sup |units - formula| on each.
+
+    Where the table does not bend at a knot there is no unit, but short pieces have sharp enclosures of the formula.
+    """
+    inner = units.knot[(units.knot > knots[0]) & (units.knot < knots[-1])]
+    ends = np.unique(np.concatenate([knots, inner]))
     values, radius = _values(units, ends)
     exact = jet(formula, ends, ends).value
     over = np.nextafter((values - exact.lo).astype(np.float64) + radius, np.inf)
