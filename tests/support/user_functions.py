@@ -87,7 +87,7 @@ CASES = [
     Case(neural.group_norm, 8, 4, 16, SYMMETRIC, "features and tokens"),
     Case(neural.gelu_mlp, 8, 3, 16, SYMMETRIC, refused_long=TOO_LARGE),
     Case(neural.swiglu, 4, 3, 16, SYMMETRIC),
-    Case(neural.linear_attention, 2, 4, 16, SYMMETRIC),
+    Case(neural.linear_attention, 2, 4, 16, SYMMETRIC, refused_long=TOO_LARGE),
     Case(neural.encoder_layer, 8, 4, 32, SYMMETRIC, TOO_LARGE, slow=True),
     Case(neural.mlp_mixer, 4, 4, 32, SYMMETRIC, refused_long=TOO_LARGE, slow=True),
     Case(neural.latent_queries, 3, 4, 64, SYMMETRIC, TOO_LARGE),

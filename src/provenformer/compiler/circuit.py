@@ -102,7 +102,9 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
     plain, goal = follow(target), sup
     for _ in range(ATTEMPTS):
         progress(f"building within {goal:.3g}")
-        traced, built = _with_kernels(target, plain, goal, lambda lowered: build(lowered, goal, max_units))  # noqa: B023
+        traced, built = _with_kernels(
+            target, plain, goal, lambda lowered: build(lowered, goal, max_units, sup * whole / goal)
+        )  # noqa: B023
         checked = _checked(target, traced, built)
         bounds = {name: max(value, getattr(checked, name)) for name, value in built.bounds.items()}
         if bounds["float64"] <= sup:
@@ -120,8 +122,8 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
 
 def plan_circuit(target: Target, request: Request, choice: str) -> CircuitPlan:
     """The sizes of what compile_circuit() builds at the first attempt; the graph is not yet compared with the function."""
-    sup, _, max_units = _limits(target, request)
-    _, (_, sheet) = _with_kernels(target, follow(target), sup, lambda lowered: drawn(lowered, sup, max_units))
+    sup, whole, max_units = _limits(target, request)
+    _, (_, sheet) = _with_kernels(target, follow(target), sup, lambda lowered: drawn(lowered, sup, max_units, whole))
     return replace(sheet.plan(), choice=choice)
 
 

@@ -76,6 +76,7 @@ class Planner:
     densities: dict[int, Density]  # of the tables of formulas, by part
     products: dict[int, float]  # by part: C of each product
     make: Make
+    asked: float  # what was asked for by whoever gets a refusal, for a tolerance of 1 here
 
     @property
     def tabled(self) -> list[int]:
@@ -216,7 +217,7 @@ class Planner:
         fits = tolerance * (total / max_units) ** 2
         fits *= max(1.0, sum(self.units(self.plan(fits)).values()) / max_units) ** 2
         worst = self.lowered.parts[max(counts, key=lambda i: counts[i])]
-        raise too_many(f"about {total:,.0f}", fits, max_units, self.size, worst)
+        raise too_many(f"about {total:,.0f}", fits, self.asked, max_units, self.size, worst)
 
     @property
     def size(self) -> float:
@@ -224,12 +225,12 @@ class Planner:
         return max(x.largest for x in self.lowered.outputs)
 
 
-def too_many(said: str, fits: float, max_units: int, size: float, worst: Part) -> TooLarge:
+def too_many(said: str, fits: float, asked: float, max_units: int, size: float, worst: Part) -> TooLarge:
     """How many units are needed, by what most of all, and the remedy: a tolerance that fits, if that says anything."""
     operation = worst.atom.operation
     what = str(operation.formula) if isinstance(operation, Apply) else f"a {type(operation).__name__.lower()}"
     remedy = (
-        f"a tolerance of about {fits:.1g} would fit, or a larger max_units"
+        f"a tolerance of about {fits * asked:.1g} would fit, or a larger max_units"
         if fits < size
         else f"a tolerance that would fit is above the function's own size ({size:.2g}): shrink the support, or keep that range "
         "small (np.clip, np.tanh, pf.softmax, pf.normalize)"

@@ -52,9 +52,12 @@ class Built:
     terms: dict[str, float]
 
 
-def drawn(lowered: Lowered, tolerance: float, max_units: int) -> tuple[list[Gadget], Sheet]:
-    """The gadgets of the network with the fewest units within the tolerance, on a sheet: all sizes are known then."""
-    gadgets = _Workshop.of(lowered, tolerance).within(tolerance, max_units)
+def drawn(lowered: Lowered, tolerance: float, max_units: int, asked: float = 1.0) -> tuple[list[Gadget], Sheet]:
+    """The gadgets of the network with the fewest units within the tolerance, on a sheet: all sizes are known then.
+
+    A refusal names tolerances times `asked`: what was asked for may be another norm, or wider than what is tried.
+    """
+    gadgets = _Workshop.of(lowered, tolerance, asked).within(tolerance, max_units)
     in_place = {g.part.index: min(g.first.coefficients) for g in gadgets if isinstance(g, CompareUnits) and g.in_place}
     sheet = Sheet(lowered, in_place)
     for gadget in gadgets:
@@ -62,9 +65,9 @@ def drawn(lowered: Lowered, tolerance: float, max_units: int) -> tuple[list[Gadg
     return gadgets, sheet
 
 
-def build(lowered: Lowered, tolerance: float, max_units: int) -> Built:
+def build(lowered: Lowered, tolerance: float, max_units: int, asked: float = 1.0) -> Built:
     """The network with the fewest units that is certified within the tolerance in float64."""
-    gadgets, sheet = drawn(lowered, tolerance, max_units)
+    gadgets, sheet = drawn(lowered, tolerance, max_units, asked)
     heads, exact = (bound(lowered, gadgets, Errors(0.0, tables=t)) for t in (False, True))
     bounds = {name: executed_bound(lowered, gadgets, name) for name in UNITS}
     network = sheet.network([g.part for g in gadgets])
@@ -103,9 +106,10 @@ class _Workshop:
     densities: dict[int, Density]  # of formulas, by part
     products: dict[int, float]  # by part: about how many units each takes for an error of 1
     last_read: dict[int, int]  # the last layer that reads a part
+    asked: float  # for a tolerance of 1 here
 
     @classmethod
-    def of(cls, lowered: Lowered, tolerance: float) -> _Workshop:
+    def of(cls, lowered: Lowered, tolerance: float, asked: float = 1.0) -> _Workshop:
         values = [part for part in lowered.parts if part.kind == "value"]
         peaks = sum(isinstance(part.atom.operation, Largest) for part in values)
         densities: dict[int, Density] = {}
@@ -121,11 +125,11 @@ class _Workshop:
             elif isinstance(operation, Product):
                 widths = [x.high - x.low for x in arguments]
                 products[part.index] = max(float(np.sqrt(widths[0] * widths[1])), 1e-6)
-        return cls(lowered, tolerance * HEAD_SHARE / max(1, peaks), densities, products, _last_readers(lowered))
+        return cls(lowered, tolerance * HEAD_SHARE / max(1, peaks), densities, products, _last_readers(lowered), asked)
 
     @cached_property
     def planner(self) -> Planner:
-        return Planner(self.lowered, self.densities, self.products, self._gadget)
+        return Planner(self.lowered, self.densities, self.products, self._gadget, self.asked)
 
     def within(self, tolerance: float, max_units: int) -> list[Gadget]:
         """Gadgets with the widest errors for tables that keep the bound below the tolerance."""
@@ -156,7 +160,7 @@ class _Workshop:
                 planner.require_few(budget.scaled(scale), 2 * max_units, tolerance)
         if best is None:
             raise _unreachable(found, tolerance)
-        _require_units(best, max_units, tolerance, planner.size)
+        _require_units(best, max_units, tolerance, planner)
         return best
 
     def _gadgets(self, budget: Budget) -> list[Gadget]:
@@ -254,10 +258,11 @@ def _last_readers(lowered: Lowered) -> dict[int, int]:
     return last
 
 
-def _require_units(gadgets: list[Gadget], max_units: int, tolerance: float, size: float) -> None:
+def _require_units(gadgets: list[Gadget], max_units: int, tolerance: float, planner: Planner) -> None:
     if (total := sum(g.hidden_units for g in gadgets)) > max_units:
         largest = max(gadgets, key=lambda g: g.hidden_units)
-        raise too_many(f"{total:,}", tolerance * (total / max_units) ** 2, max_units, size, largest.part)
+        fits = tolerance * (total / max_units) ** 2
+        raise too_many(f"{total:,}", fits, planner.asked, max_units, planner.size, largest.part)
 
 
 def _unreachable(found: float, tolerance: float) -> ProvenformerError:
