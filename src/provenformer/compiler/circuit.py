@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -102,9 +102,8 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
     plain, goal = follow(target), sup
     for _ in range(ATTEMPTS):
         progress(f"building within {goal:.3g}")
-        traced, built = _with_kernels(
-            target, plain, goal, lambda lowered: build(lowered, goal, max_units, sup * whole / goal)
-        )  # noqa: B023
+        made = partial(build, tolerance=goal, max_units=max_units, asked=sup * whole / goal)
+        traced, built = _with_kernels(target, plain, goal, made)
         checked = _checked(target, traced, built)
         bounds = {name: max(value, getattr(checked, name)) for name, value in built.bounds.items()}
         if bounds["float64"] <= sup:
