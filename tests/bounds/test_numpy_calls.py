@@ -72,7 +72,6 @@ CHANGING: dict[str, Function] = {
     "stack casting": lambda x: np.stack([x, x], axis=-1, casting="unsafe")[..., 0],
     "sort order": lambda x: np.sort(x, axis=-1, order="a"),
     "take out": lambda x: np.take(x, [0, 1, 2], axis=-1, out=np.zeros(x.shape)),
-    "diff prepend": lambda x: np.diff(x, axis=-1, prepend=0.0),
     "einsum dtype": lambda x: np.einsum("...dn->...dn", x, dtype=np.float32),
     "einsum out": lambda x: np.einsum("...dn->...dn", x, out=np.zeros(x.shape)),
     "zeros_like dtype": lambda x: np.zeros_like(x, dtype=np.float32) + x,
@@ -175,6 +174,7 @@ def test_the_definitions_mean_what_numpy_means_on_plain_arrays() -> None:
         (composites.inner(x, w.T), np.inner(x, w.T)),
         (composites.vecdot(x, x[:1], axis=1), VECDOT(x, x[:1], axis=1)),
         (composites.diff(x, n=2), np.diff(x, n=2)),
+        (composites.diff(x, prepend=0.5, append=x[..., :1]), np.diff(x, prepend=0.5, append=x[..., :1])),
         *((composites.einsum(s, x, y), np.einsum(s, x, y)) for s, y in (
             ("abc,cd", w), ("abc,cd->dab", w), ("...c,cd->...d", w), ("a...,cd->c...", w), ("abc,abc->b", x), ("...,...", x),
         )),

@@ -20,6 +20,7 @@ from provenformer import cli
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 HERE = [
+    "circuits-howto.md",
     "explorer.md", "export.md", "findings.md", "index.md", "memorise.md", "own-function.md", "questions.md", "quickstart.md",
     "report.md",
     "reproduce.md", "study.md",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, Context
 from typing import Any
 
@@ -37,8 +37,8 @@ class Claim:
     pairs: int | None = None
     declared_by: str = "you"  # whose word facts about the function are
     equivariant: bool = False  # the claim rests on it, and it is somebody's word
-    notes: tuple[str, ...] = ()  # what else one should know
-    traced: bool = False  # the network is a circuit
+    notes: tuple[str, ...] = field(default=(), repr=False)  # what else one should know
+    traced: bool = field(default=False, repr=False)  # the network is a circuit
 
     def __str__(self) -> str:
         return "\n".join((f"claim:  {self.sentence}", f"target: {self.about}", f"basis:  {self.basis}", *self.notes))

@@ -8,10 +8,10 @@ import numpy as np
 
 from provenformer.anatomy.nodes import Node, listed
 from provenformer.base.arrays import FloatArray
+from provenformer.constructions.circuit.ranges import Narrowed
 from provenformer.look.circuit import CircuitSubject
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.symbols.graph import Apply, Graph, Lin, Pieces
-from provenformer.symbols.ranges import hull
 
 POINTS = 801
 
@@ -37,15 +37,18 @@ def unit_tables(subject: CircuitSubject) -> list[UnitTable]:
     traced, found = subject.traced, []
     if traced is None:
         return []
+    narrowed = Narrowed.of(traced.graph)  # tables promise nothing beyond the ranges that they were made for
     for node in (one for one in listed(subject.nodes) if isinstance(one, Node)):
         operation = None if node.atom is None else traced.graph.atoms[node.atom].operation
         if node.rows is None and node.units and isinstance(operation, Apply | Pieces):
-            found.append(_table(subject, traced.graph, node, operation))
+            found.append(_table(subject, traced.graph, node, operation, narrowed.hull(operation.of)))
     return found
 
 
-def _table(subject: CircuitSubject, graph: Graph, node: Node, operation: Apply | Pieces) -> UnitTable:
-    """Read off at one token: units' slopes along the argument, and their offsets."""
+def _table(
+    subject: CircuitSubject, graph: Graph, node: Node, operation: Apply | Pieces, reach: tuple[float, float]
+) -> UnitTable:
+    """Read off at one token: units' slopes along the argument, which stays within reach, and their offsets."""
     network, channel, block = subject.network, node.channel or 0, subject.network.circuit_blocks[node.block or 0]
     used = np.flatnonzero(block.W_2[channel])
     rows, weights = block.W_1[used], block.W_2[channel, used]
@@ -58,7 +61,7 @@ def _table(subject: CircuitSubject, graph: Graph, node: Node, operation: Apply |
     start = float(operation.of.constant[token % len(operation.of.constant)])
     offsets = rows @ known + block.b_1[used] - slopes * start
     base = float(block.b_2[channel] + network.positions[channel, token])
-    low, high = hull(graph, operation.of)
+    low, high = reach
     bends = -offsets[slopes != 0] / slopes[slopes != 0]
     corners = np.unique(bends[(bends > low) & (bends < high)])
     z = np.unique(np.concatenate([np.linspace(low, high, POINTS), corners]))

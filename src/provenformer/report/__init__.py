@@ -50,17 +50,20 @@ def report(
     Everything is drawn before anything is written. The drawing of a circuit is SVG whatever the formats are.
     """
     with extra("report", "a report"):
-        from provenformer.report import circuit_page, page, pictures, pictures_circuit  # noqa: PLC0415
+        from provenformer.report.circuit_page import page as circuit_page  # noqa: PLC0415
+        from provenformer.report.page import page  # noqa: PLC0415
+        from provenformer.report.pictures import pictures  # noqa: PLC0415
+        from provenformer.report.pictures_circuit import pictures as circuit_pictures  # noqa: PLC0415
         from provenformer.report.render import figure_file  # noqa: PLC0415
     subject = load_subject(folder, target)
     if isinstance(subject, CircuitSubject):
         circuit = find_circuit(subject, sequence)
-        drawn = pictures_circuit.pictures(circuit)
-        text = circuit_page.page(circuit, drawn, str(folder))
+        drawn = circuit_pictures(circuit)
+        text = circuit_page(circuit, drawn, str(folder))
     else:
         found = find(subject, sequence)
-        drawn = pictures.pictures(found)
-        text = page.page(found, drawn, str(folder))
+        drawn = pictures(found)
+        text = page(found, drawn, str(folder))
     files = {Path(output): text.encode()}
     if figures is not None:
         for name, picture in drawn.items():
