@@ -187,7 +187,7 @@ def _certificate(
     target: Target, p: float, built: Built, checked: CircuitBound, bounds: dict[str, float], whole: float, choice: str
 ) -> Certificate:
     """Terms add up to the bound; none is below what the checker finds for it. The builder's, moved as little as that needs."""
-    bound, d = bounds["float64"], target.token_dim
+    bound, d = float(bounds["float64"]), target.token_dim
     tables, attention = built.terms["tables"], built.terms["attention"]
     most = bound - (checked.float64 - checked.exact)
     exact = max(checked.exact, min(tables + attention, most))
