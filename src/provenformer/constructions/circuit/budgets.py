@@ -209,10 +209,10 @@ class Planner:
                 spare[i] = np.maximum(room.min(axis=0), 0.0)
         return Budget(budget.within, budget.relative, spare)
 
-    def require_few(self, budget: Budget, max_units: int, tolerance: float) -> None:
-        """Before anything is allocated."""
+    def require_few(self, budget: Budget, max_units: int, tolerance: float, room: float = 1.0) -> None:
+        """Before anything is allocated; `room` is how far above the limit a plan may be that is still to be improved."""
         counts = self.units(budget)
-        if (total := sum(counts.values())) <= max_units:
+        if (total := sum(counts.values())) <= room * max_units:
             return
         fits = tolerance * (total / max_units) ** 2
         fits *= max(1.0, sum(self.units(self.plan(fits)).values()) / max_units) ** 2

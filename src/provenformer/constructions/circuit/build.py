@@ -157,7 +157,7 @@ class _Workshop:
                 stuck = found > 0.999 * before  # pieces are whole numbers: a small step may change nothing
                 less = 0.7 if stuck else min(0.995, 0.99 * tolerance / found)
                 scale = (low + high) / 2 if low else scale * max(0.05, less)
-                planner.require_few(budget.scaled(scale), 2 * max_units, tolerance)
+                planner.require_few(budget.scaled(scale), max_units, tolerance, room=2.0)
         if best is None:
             raise _unreachable(found, tolerance)
         _require_units(best, max_units, tolerance, planner)
