@@ -26,7 +26,7 @@ def tent(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("weight", [1e-2, 1e-4, 1e-9])
 def test_what_a_unit_reads_beside_its_argument_is_measured_without_what_is_known_of_it(weight: float) -> None:
-    """x in [1000, 1001] less its position 1000.5 is small, x is not: a unit leans on it, and its bias makes up for the position alone."""
+    """x in [1000, 1001] less its position 1000.5 is small, x is not; a unit leans on it, its bias makes up for the position."""
     target = pf.Target(tent, 2, 3, support=((0.0, 1000.0), (1.0, 1001.0)), name="tent")
     draft = Draft(3, 2)
     draft.positions[1][:] = -1000.5

@@ -184,7 +184,9 @@ class Values:
         if np.count_nonzero(used) == 1 and (np.abs(used).max() == 1 or np.count_nonzero(row) == 1):
             own = 0.0 if np.abs(used).max() == 1 else 2.0**-53 * size[0] * share  # it is a copy, or one product
         flushed = count * TINY * float(np.abs(used).sum())  # values that become 0, before W_O makes them larger
-        beside = 4 * tail * size * (UNIT > 0)  # of keys that hardly weigh: their weights may become 0, also behind a gate
+        beside = (
+            4 * tail * size * (UNIT > 0)
+        )  # of keys that hardly weigh: their weights may become 0, also behind a gate
         size = size * share * (1 + 1e-9)
         return cls(reading, sum_rounding(count, size) + flushed + beside + own, size, share)
 
@@ -209,7 +211,9 @@ def write_mixture(where: str, heads: list[Scores], channel: int, claim: Combinat
     state = heads[0].state
     ranges, before = state.ranges, state.channels[channel]
     total, error, extra = before.holds, Error.absolute(before.error.plain), np.zeros(len(UNIT))
-    size = state.size[channel]  # of all that is added: heads may cancel, and what is left says nothing of their rounding
+    size = state.size[
+        channel
+    ]  # of all that is added: heads may cancel, and what is left says nothing of their rounding
     for scores in heads:
         values = Values.of(scores, channel)
         size = size + values.size
