@@ -268,7 +268,8 @@ def test_what_was_refused_stays_refused(fn: Function) -> None:
     with pytest.raises(Untraceable, match="cannot be a circuit") as refusal:
         trace(f)
     assert "\n" not in str(refusal.value)
-    assert not supports_intervals(f) and not supports_slopes(f)
+    assert not supports_intervals(f)
+    assert not supports_slopes(f)
 
 
 def test_questions_with_the_same_answer_on_numbers_are_no_refusals() -> None:
@@ -281,7 +282,8 @@ def test_questions_with_the_same_answer_on_numbers_are_no_refusals() -> None:
     f = pf.Target(fn, D, N)
     x = f.sample(10)
     assert np.allclose(trace(f)(x), f(x), atol=1e-14)
-    assert supports_intervals(f) and supports_slopes(f)
+    assert supports_intervals(f)
+    assert supports_slopes(f)
 
 
 def test_copies_are_values_of_the_same_run() -> None:

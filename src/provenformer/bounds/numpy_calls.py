@@ -142,7 +142,7 @@ class AbstractArray(numpy.lib.mixins.NDArrayOperatorsMixin, ABC):
     def __deepcopy__(self, _: Any) -> Self:
         return self
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:  # isinstance(x, np.ndarray) is what it is on numbers
         return numpy.ndarray
 
