@@ -9,6 +9,7 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, Untraceable
+from provenformer.bounds.numpy_calls import run
 from provenformer.functions.targets import AGREES, Target
 from provenformer.symbols.arrays import Symbol, inputs, per_sequence, stacked
 from provenformer.symbols.evaluate import evaluate
@@ -80,7 +81,7 @@ def _traced(target: Target, batch: int, steps: Sequence[float], depth: int) -> T
     for row, (low, high) in enumerate(zip(*target.support, strict=True)):
         graph.atom(Input(row), False, float(low), float(high))
     try:
-        result = target.fn(inputs(graph, batch))
+        result = run(target.fn, inputs(graph, batch))
     except ProvenformerError as error:
         raise Untraceable(f"target '{target.name}' cannot be a circuit: {error}") from error
     except Exception as error:
