@@ -100,7 +100,7 @@ def test_the_same_pair_twice_is_no_contradiction() -> None:
         (np.full((1, 1, 2), np.nan), np.zeros((1, 1, 2)), "finite"),
         (np.zeros((1, 1, 2)), np.full((1, 1, 2), np.inf), "finite"),
         ([["a"]], [["b"]], "numbers"),
-        (np.array([[[0.0, 1e-15]]]), np.zeros((1, 1, 2)), "apart"),
+        (np.array([[[0.0, 1e-15]]]), np.array([[[0.0, 1.0]]]), "apart"),
     ],
 )
 def test_bad_data(x: object, y: object, match: str) -> None:

@@ -159,7 +159,7 @@ def test_a_deep_network_in_torch() -> None:
     assert c.network.blocks > 1000
     with torch.no_grad():
         skipped = module(x)
-    assert (skipped - module(x).detach()).abs().max() <= 2e-7
+    assert (skipped[::50] - module(x[::50]).detach()).abs().max() <= 2e-7  # with gradients, so block by block
     assert np.array_equal(skipped.numpy().round(), c.memorized.outputs)
 
 
@@ -171,16 +171,23 @@ def test_what_is_skipped_adds_nothing(d: int, seed: int) -> None:
     direction = rng.normal(size=d)
     sweep = np.sort(rng.normal(size=(60, 4)) * 3, axis=0)
     runs: list[ReluRun | SoftmaxRun] = []
-    for b_1, shift in ((sweep, 0.0), (sweep[::-1], 0.0), (sweep, rng.normal(size=(60, d)) * (rng.random((60, 1)) < 0.1))):
+    for b_1, shift in (
+        (sweep, 0.0),
+        (sweep[::-1], 0.0),
+        (sweep, rng.normal(size=(60, d)) * (rng.random((60, 1)) < 0.1)),
+    ):
         W_1 = np.broadcast_to(direction, (60, 4, d)) if seed % 2 else rng.normal(size=(60, 4, d))
         runs.append(ReluRun("any", W_1, b_1, rng.normal(size=(60, d, 4)) / 16, np.zeros((60, d)) + shift))
-        heads = (rng.normal(size=(2, 2, d)) for _ in range(4))
-        runs.append(SoftmaxRun("any", *heads, rng.normal(size=(2, 2))))
+        W_O, W_V, W_K, W_Q = (rng.normal(size=(2, 2, d)) for _ in range(4))
+        runs.append(SoftmaxRun("any", W_O, W_V, W_K, W_Q, rng.normal(size=(2, 2))))
     module, x = Network(d, 3, tuple(runs)).to_torch(), torch.from_numpy(rng.normal(size=(40, d, 3)))
     with torch.no_grad():
         skipped = module(x)
     np.testing.assert_allclose(skipped, module(x).detach(), rtol=1e-9, atol=1e-9)
-    module.requires_grad_(False)
-    slopes = torch.autograd.functional.jacobian(lambda one: module(one).sum(), x[:1])
-    module.requires_grad_(True)
-    np.testing.assert_allclose(slopes, torch.autograd.functional.jacobian(lambda one: module(one).sum(), x[:1]), rtol=1e-6)
+    slopes = []
+    for trained in (False, True):
+        module.requires_grad_(trained)
+        one = x[:1].clone().requires_grad_()
+        module(one).sum().backward()
+        slopes.append(one.grad)
+    np.testing.assert_allclose(slopes[0], slopes[1], rtol=1e-6)

@@ -71,9 +71,11 @@ def test_an_edit_under_a_hook_changes_the_output() -> None:
     c = compiled("reverse", 1, 5)
     values, ids, x = tokens(c)
     model = c.to_transformer_lens(values)
-    even = model.run_with_hooks(
-        torch.from_numpy(ids), fwd_hooks=[("blocks.0.attn.hook_pattern", lambda p, hook: torch.full_like(p, 1 / 5))]
-    )
+
+    def even_weights(pattern: Any, hook: Any) -> Any:  # noqa: ARG001
+        return torch.full_like(pattern, 1 / 5)
+
+    even = model.run_with_hooks(torch.from_numpy(ids), fwd_hooks=[("blocks.0.attn.hook_pattern", even_weights)])
     np.testing.assert_allclose(even.numpy()[:, :, 0], np.repeat(x.mean(axis=-1), 5, axis=1), atol=1e-6)
 
 
@@ -113,7 +115,7 @@ def test_saved_as_transformers_are_and_loaded_again(case: tuple[Any, int, int], 
     x = torch.from_numpy(c.target.sample(10))
     c.save_pretrained(tmp_path / "model")
     assert json.loads((tmp_path / "model/config.json").read_text())["num_hidden_layers"] == c.network.blocks
-    again = pf.from_pretrained(tmp_path / "model")
+    again: Any = pf.from_pretrained(tmp_path / "model")
     assert torch.equal(again(x), c.to_torch()(x))
     again.float().save_pretrained(tmp_path / "model")
     half = pf.from_pretrained(tmp_path / "model")
@@ -129,7 +131,8 @@ def test_a_model_that_is_not_whole_is_refused(tmp_path: Path) -> None:
     config, weights = (folder / "config.json").read_text(), load_file(folder / "model.safetensors")
     for name, value in (
         ("readout.weight", None), ("readout.weight", weights["readout.weight"][:, 1:]), ("blocks.0.bias", None),
-        ("positions", weights["positions"] * torch.inf), ("extra", torch.zeros(1)), ("embedding.weight", weights["embedding.weight"] * 2),
+        ("positions", weights["positions"] * torch.inf), ("extra", torch.zeros(1)),
+        ("embedding.weight", weights["embedding.weight"] * 2),
     ):  # fmt: skip
         changed = {k: v.contiguous() for k, v in (weights | {name: value}).items() if v is not None}
         save_file(changed, folder / "model.safetensors")

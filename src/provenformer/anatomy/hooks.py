@@ -34,7 +34,8 @@ def hook_names(network: CircuitNetwork, circuit: Circuit) -> dict[str, tuple[str
         )
         show(f"blocks.{b}.hook_resid_mid", 2 * b + 1)
         found[f"blocks.{b}.mlp.hook_post"] = tuple(
-            "; ".join(_words(node) for node in by_units if block.W_2[node.channel, unit]) for unit in range(len(block.b_1))
+            "; ".join(_words(node) for node in by_units if block.W_2[node.channel, unit])
+            for unit in range(len(block.b_1))
         )
         show(f"blocks.{b}.hook_resid_post", 2 * b + 2)
     return found

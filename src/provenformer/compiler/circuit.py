@@ -20,6 +20,7 @@ from provenformer.anatomy.hooks import hook_names
 from provenformer.anatomy.reading import circuit_of
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, Rejected
+from provenformer.base.extras import extra
 from provenformer.certificates.certificate import CIRCUIT_BASIS, Certificate
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.compiler.request import Request, require_norm_order, require_tolerance, require_whole
@@ -97,8 +98,8 @@ class CompiledCircuit:
         if tokens.size and ((columns < self.target.low).any() or (columns > self.target.high).any()):
             low, high = self.target.low.tolist(), self.target.high.tolist()
             raise ProvenformerError(
-                f"values reach from {tokens.min():g} to {tokens.max():g}, outside the box {low} to {high} of the certificate; give tokens in "
-                "the box, or compile for a larger support."
+                f"values reach from {tokens.min():g} to {tokens.max():g}, outside the box {low} to {high} of the certificate; "
+                "give tokens in the box, or compile for a larger support."
             )
         return self.network.to_transformer_lens(tokens, dtype)
 
@@ -109,9 +110,9 @@ class CompiledCircuit:
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write config.json and model.safetensors of the torch module, which `pf.from_pretrained(path)` reads; no certificate."""
-        module = self.to_torch()
-        assert hasattr(module, "save_pretrained")
-        module.save_pretrained(path)
+        with extra("torch", "save_pretrained()"):
+            from provenformer.networks.export.torch_module import CircuitBlocks  # noqa: PLC0415
+        CircuitBlocks(self.network).save_pretrained(path)
 
     def save(self, path: str | Path) -> None:
         """Write network, certificate and manifest to a folder."""

@@ -3,7 +3,8 @@
 With only S pairs, contexts are just those: a token is recoded where W_1 x passes its window, snapped to a whole number,
 and from there on the sum construction applies, with codes drawn at random until all needed ids differ. That is
 2 (different tokens) + (different columns of contexts) + O(d) layers, exact up to float64 rounding on the given inputs.
-Where outputs of tokens that recur depend on the own token alone no context is needed, 3 (different tokens) + O(d) layers; a constant takes O(d).
+Where outputs of tokens that recur depend on the own token alone no context is needed: 3 (different tokens) + O(d) layers.
+A constant takes O(d).
 """
 
 from __future__ import annotations
@@ -129,17 +130,19 @@ def memorize(
     contexts, results = contexts[kept], results[kept]
     answers = results.reshape(-1, d)
     low, high = answers.min(axis=0), answers.max(axis=0)
+    ramps: dict[str, Fraction] = {}
+    facts: dict[str, Any] = {}
     if _same(low, high, answers):
-        facts: dict[str, Any] = {}
-        runs, ramps = _constant(float(np.abs(columns).max()), high), {}
-        low = high
+        runs, low = _constant(float(np.abs(columns).max()), high), high
     else:
-        low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
         runs, ramps, facts = _table(tokens, contexts, results, seed)
+        low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
     grid_positions = ExactArray(np.zeros((d, n), dtype=np.int64), 1, positions) if positional else None
     modified = ModifiedNetwork(d, n, tuple(runs), grid_positions)
     network = relax(modified, ramps, low, high)
     error = float(np.abs(network(x) - y).max())
+    if not np.isfinite(error):
+        raise ProvenformerError(f"inputs up to {np.abs(columns).max():.1e} overflow float64 on their way; make them smaller.")
     certificate = Certificate(
         error, {"rounding": error}, "rigorous", None, "data", BASIS, float(ID_RAMP), tuple(low.tolist()),
         tuple(high.tolist()), {"pairs": count, "pairs_sha256": pairs_digest(x, y), "tokens": len(tokens), **facts},

@@ -1,11 +1,11 @@
 """A circuit as a model of TransformerLens: token ids in, residual stream, heads and units under its hook names.
 
-Token id i stands for the number `values[i]` (for token_dim = d, for d numbers), which is what the embedding puts on the input channels; the
-positions are the positional embedding; the unembedding picks the output channels, so logits (batch, n, d) are g(X), transposed. There is
-no layer norm, and channels of the residual stream are those of the circuit, one for one.
+Token id i stands for the number `values[i]` (for token_dim = d, for d numbers), which the embedding puts on the input channels;
+the positions are the positional embedding; the unembedding picks the output channels, so logits (batch, n, d) are g(X),
+transposed. There is no layer norm, and channels of the residual stream are those of the circuit, one for one.
 
-All blocks of that library have equally many heads of one size and equally many units: what a block does not have has zero weights and
-adds exact zeros. It divides scores by a scale: that is 2 here, and queries are twice as large, which rounds nothing.
+All blocks of that library have equally many heads of one size and equally many units: what a block does not have has zero
+weights and adds exact zeros. It divides scores by a scale: that is 2 here, and queries are twice as large, which rounds nothing.
 """
 
 from __future__ import annotations

@@ -29,8 +29,9 @@ REMEDY = "write it again with save_pretrained."
 
 def save_pretrained(module: CircuitBlocks, path: str | Path) -> None:
     """Write both files; an existing folder is replaced if it holds such a model and nothing else."""
+    dtype = str(module.positions.dtype).removeprefix("torch.")
     config = {
-        "model_type": MODEL_TYPE, "architectures": [type(module).__name__], "dtype": str(module.positions.dtype).removeprefix("torch."),
+        "model_type": MODEL_TYPE, "architectures": [type(module).__name__], "dtype": dtype,
         "token_dim": module.token_dim, "seq_len": module.seq_len, "hidden_size": module.model_dim,
         "num_hidden_layers": len(module.blocks), "hidden_act": "relu", "channels": list(module.channel_names),
     }  # fmt: skip
@@ -49,11 +50,16 @@ def read_pretrained(path: str | Path) -> tuple[CircuitNetwork, torch.dtype]:
     sizes = [config.get(name) for name in ("token_dim", "seq_len", "hidden_size")]
     whole = all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in sizes)
     names = config.get("channels")
-    if config.get("model_type") != MODEL_TYPE or config.get("dtype") not in DTYPES or not whole or not isinstance(names, list):
+    if (
+        config.get("model_type") != MODEL_TYPE
+        or config.get("dtype") not in DTYPES
+        or not whole
+        or not isinstance(names, list)
+    ):
         raise BadFolder(f"{folder / CONFIG} does not describe a {MODEL_TYPE} in float64 or float32; {REMEDY}")
     try:
         found = load_file(folder / WEIGHTS)
-        d, n, size = sizes
+        d, n, size = (int(config[name]) for name in ("token_dim", "seq_len", "hidden_size"))
         network = _network(_Tensors({k: v.to(torch.float64).numpy() for k, v in found.items()}), d, n, size, names)
     except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
         raise BadFolder(
@@ -71,7 +77,9 @@ class _Tensors:
     def take(self, name: str, *shape: int | None) -> FloatArray:
         """One of them, of that shape; None is any size."""
         array = self.rest.pop(name)
-        if array.ndim != len(shape) or any(want not in (None, have) for want, have in zip(shape, array.shape, strict=True)):
+        if array.ndim != len(shape) or any(
+            want not in (None, have) for want, have in zip(shape, array.shape, strict=True)
+        ):
             raise ValueError(f"{name} has shape {array.shape}")
         if not np.isfinite(array).all():
             raise ValueError(f"{name} has a weight that is not finite")
@@ -85,7 +93,8 @@ def _network(tensors: _Tensors, d: int, n: int, size: int, names: list[Any]) -> 
     """The inverse of CircuitBlocks."""
     if not np.array_equal(tensors.take("embedding.weight", size, d), np.eye(size, d)) or len(names) != size:
         raise ValueError("the embedding does not put the input on the first channels")
-    positions, blocks = tensors.take("positions", n, size).T, []
+    positions = tensors.take("positions", n, size).T
+    blocks: list[CircuitBlock] = []
     while tensors.has(at := f"blocks.{len(blocks)}."):
         heads: list[Head] = []
         while tensors.has(head := f"{at}heads.{len(heads)}."):
@@ -109,7 +118,9 @@ def _head(tensors: _Tensors, at: str, size: int) -> Head:
     if not tensors.has(at + "query."):
         return Head(np.zeros((0, size)), np.zeros(0), np.zeros((0, size)), W_V, W_O)
     W_Q = tensors.take(at + "query.weight", None, size)
-    return Head(W_Q, tensors.take(at + "query.bias", len(W_Q)), tensors.take(at + "key.weight", len(W_Q), size), W_V, W_O)
+    return Head(
+        W_Q, tensors.take(at + "query.bias", len(W_Q)), tensors.take(at + "key.weight", len(W_Q), size), W_V, W_O
+    )
 
 
 def _require_ours(folder: Path) -> None:

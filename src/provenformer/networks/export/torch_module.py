@@ -71,10 +71,11 @@ class TransformerBlocks(nn.Module):
         return tokens.transpose(-1, -2)
 
     def _pieces(self) -> list[tuple[int, int]]:
-        """The blocks cut into pieces (first, last + 1): in all but the first block of a piece attention does nothing, and its units
-        read one direction and are, token by token, not on later in one block and off again in the next."""
+        """The blocks cut into pieces, (first, last + 1): only the first block of a piece attends, all units of a piece read one
+        direction, and the blocks that switch a unit on for a token are, from some block on, all that follow.
+        """
         W_1, tops = self.W_1, self._tops()
-        one_direction = (W_1 == W_1[:, :1]).all(dim=-1).all(dim=-1)
+        one_direction = (W_1[:, :1] == W_1).all(dim=-1).all(dim=-1)
         goes_on = (W_1[1:] == W_1[:-1]).all(dim=-1).all(dim=-1) & one_direction[1:] & (tops[1:] >= tops[:-1])
         goes_on &= ~self.W_O[1:].any(dim=-1).any(dim=-1)
         starts = [0, *((~goes_on).nonzero()[:, 0] + 1).tolist()]
@@ -167,7 +168,9 @@ class CircuitBlocks(nn.Module):
         super().__init__()
         self.token_dim, self.seq_len, self.model_dim = network.token_dim, network.seq_len, network.model_dim
         self.channel_names = network.channel_names
-        self.embedding = _linear(np.eye(network.model_dim, network.token_dim))  # a plain layer: what verifiers and others read
+        self.embedding = _linear(
+            np.eye(network.model_dim, network.token_dim)
+        )  # a plain layer: what verifiers and others read
         self.blocks = nn.ModuleList(CircuitTorchBlock(block) for block in network.circuit_blocks)
         self.positions = nn.Parameter(torch.from_numpy(network.positions.T.copy()))  # (n, D): tokens in rows
         self.readout = _linear(network.W_out, network.b_out)
