@@ -22,6 +22,7 @@ from provenformer.networks.stages import INPUT
 
 HEAD_SHAPES = {"W_Q": "mD", "b_Q": "m", "W_K": "mD", "W_V": "vD", "W_O": "Dv"}
 BLOCK_SHAPES = {"W_1": "rD", "b_1": "r", "W_2": "Dr", "b_2": "D"}
+DEEPEST = 24  # folds of a square: 4^-24 is less than float64 sees
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +87,7 @@ class CircuitNetwork(FloatNetwork):
     channel_names: tuple[str, ...]
     witness: tuple[Claim, ...] = ()
     kernel_steps: tuple[float, ...] = ()  # how the graph of the witness writes sums of kernels over pairs of tokens
+    square_depth: int = 0  # how often that graph folds squares
 
     @property
     def model_dim(self) -> int:
@@ -197,7 +199,8 @@ class CircuitNetwork(FloatNetwork):
         ]
         claims = [[c.channel, c.layers, c.atom, *_rows_shape(c.rows)] for c in self.witness]
         found = {"channels": list(self.channel_names), "circuit_blocks": entries, "witness": claims}
-        return found | ({"kernel_steps": list(self.kernel_steps)} if self.kernel_steps else {})
+        steps = {"kernel_steps": list(self.kernel_steps)} if self.kernel_steps else {}
+        return found | steps | ({"square_depth": self.square_depth} if self.square_depth else {})
 
     @classmethod
     def positions_shape(cls, layout: dict[str, Any]) -> tuple[int, int]:
@@ -247,7 +250,8 @@ class CircuitNetwork(FloatNetwork):
             raise ProvenformerError("a circuit needs positions, and a channel for every input row; save it again.")
         names = tuple(map(str, layout["channels"]))
         steps = tuple(map(float, layout.get("kernel_steps", ())))
-        return cls(d, n, tuple(blocks), positions, out["W_out"], out["b_out"], names, tuple(claims), steps)
+        depth = int(layout.get("square_depth", 0))
+        return cls(d, n, tuple(blocks), positions, out["W_out"], out["b_out"], names, tuple(claims), steps, depth)
 
     def _program(self, dtype: DTypeLike) -> Program:
         """The network ready to run in one precision, made once."""
