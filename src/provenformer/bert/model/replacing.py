@@ -21,6 +21,7 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
 
 from provenformer.base.errors import ProvenformerError, one_line
 from provenformer.bert.model import models
+from provenformer.bert.model.mixers import Mixer
 from provenformer.bert.model.slot import DistilBertSlot, MixerSlot, encoder_layers, mixer_for
 from provenformer.bert.settings import build_settings, shown
 
@@ -66,7 +67,7 @@ def replace_attention(model: PreTrainedModel, layers: Iterable[int], mixer: str,
     return model
 
 
-def _put(model: PreTrainedModel, layer: Any, mixer: nn.Module) -> None:
+def _put(model: PreTrainedModel, layer: Any, mixer: Mixer) -> None:
     with torch.no_grad():
         for linear in (module for module in mixer.modules() if isinstance(module, nn.Linear)):
             model._init_weights(linear)  # the model's own initializer_range
@@ -156,6 +157,7 @@ def _configuration(
 
 def _class(folder: str | Path, config: PreTrainedConfig, head: Any) -> Any:
     """The class to build: that of the head asked for, else the one that was saved."""
+    kind: Any
     if head is None:
         name = (config.architectures or [""])[0]
         kind = getattr(models, name, None) or getattr(transformers, name, None)
@@ -163,7 +165,8 @@ def _class(folder: str | Path, config: PreTrainedConfig, head: Any) -> Any:
         mapping = getattr(head, "_model_mapping", None)  # of an Auto class
         kind = head if mapping is None else mapping.get(type(config), None)
         name = head.__name__
-    if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel) and kind.config_class is type(config)):
+    is_model = isinstance(kind, type) and issubclass(kind, PreTrainedModel)
+    if not is_model or kind.config_class is not type(config):
         found = f"{folder} holds a {config.model_type} model, for which {name or 'its class'} does not stand"
         raise ProvenformerError(
             f"{found}; give the class, as in load_model(folder, AutoModelForSequenceClassification)"
