@@ -23,7 +23,7 @@ from provenformer.base.errors import ProvenformerError, Rejected
 from provenformer.base.extras import extra
 from provenformer.certificates.certificate import CIRCUIT_BASIS, Certificate
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
-from provenformer.compiler.request import Request, require_norm_order, require_tolerance, require_whole
+from provenformer.compiler.request import Request, require_depth, require_norm_order, require_tolerance, require_whole
 from provenformer.constructions.circuit.build import Built, build, drawn
 from provenformer.constructions.circuit.kernels import choose_steps
 from provenformer.constructions.circuit.parts import Lowered, lower
@@ -128,8 +128,9 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
     """A circuit within the tolerance in float64, as small as certifies. See compile()."""
     progress = request.progress
     sup, whole, max_units = _limits(target, request)
+    depth = require_depth(request.depth)
     progress("tracing the formula")
-    plain, goal = follow(target), sup
+    plain, goal = follow(target, depth=depth), sup
     for _ in range(ATTEMPTS):
         progress(f"building within {goal:.3g}")
         made = partial(build, tolerance=goal, max_units=max_units, asked=sup * whole / goal)
@@ -138,7 +139,8 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
         bounds = {name: max(value, getattr(checked, name)) for name, value in built.bounds.items()}
         if bounds["float64"] <= sup:
             break
-        goal *= 0.98 * sup / bounds["float64"]
+        # below the builder's own bound by as much as the checker is above it: sizes are whole, a small step may change none
+        goal = min(goal, built.bounds["float64"]) * 0.98 * sup / bounds["float64"]
     else:
         raise ProvenformerError(
             f"the checker finds {bounds['float64'] * whole:.3g} for a circuit built for {sup * whole:g}; use a larger tolerance."
@@ -152,7 +154,8 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
 def plan_circuit(target: Target, request: Request, choice: str) -> CircuitPlan:
     """The sizes of what compile_circuit() builds at the first attempt; the graph is not yet compared with the function."""
     sup, whole, max_units = _limits(target, request)
-    _, (_, sheet) = _with_kernels(target, follow(target), sup, lambda lowered: drawn(lowered, sup, max_units, whole))
+    plain = follow(target, depth=require_depth(request.depth))
+    _, (_, sheet) = _with_kernels(target, plain, sup, lambda lowered: drawn(lowered, sup, max_units, whole))
     return replace(sheet.plan(), choice=choice)
 
 
@@ -180,13 +183,13 @@ def _with_kernels(
 ) -> tuple[Traced, Result]:
     """Sums over pairs of tokens in the way that takes fewer units; gathered if by nodes they do not reach the goal."""
     steps = choose_steps(plain.graph, plain.outputs, goal)
-    traced = follow(target, steps) if steps else plain
+    traced = follow(target, steps, plain.graph.depth) if steps else plain
     try:
         return traced, made(lower(traced.graph, traced.outputs))
     except ProvenformerError:
         if not any(steps):
             raise
-    traced = follow(target, (0.0,) * len(steps))
+    traced = follow(target, (0.0,) * len(steps), plain.graph.depth)
     return traced, made(lower(traced.graph, traced.outputs))
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 HEAD_SHAPES = {"W_Q": "mD", "b_Q": "m", "W_K": "mD", "W_V": "vD", "W_O": "Dv"}
 BLOCK_SHAPES = {"W_1": "rD", "b_1": "r", "W_2": "Dr", "b_2": "D"}
+DEEPEST = 24  # folds of a square: 4^-24 is less than float64 sees
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +91,7 @@ class CircuitNetwork(FloatNetwork):
     channel_names: tuple[str, ...]
     witness: tuple[Claim, ...] = ()
     kernel_steps: tuple[float, ...] = ()  # how the graph of the witness writes sums of kernels over pairs of tokens
+    square_depth: int = 0  # how often that graph folds squares
 
     @property
     def model_dim(self) -> int:
@@ -201,7 +203,8 @@ class CircuitNetwork(FloatNetwork):
         ]
         claims = [[c.channel, c.layers, c.atom, *_rows_shape(c.rows)] for c in self.witness]
         found = {"channels": list(self.channel_names), "circuit_blocks": entries, "witness": claims}
-        return found | ({"kernel_steps": list(self.kernel_steps)} if self.kernel_steps else {})
+        steps = {"kernel_steps": list(self.kernel_steps)} if self.kernel_steps else {}
+        return found | steps | ({"square_depth": self.square_depth} if self.square_depth else {})
 
     @classmethod
     def positions_shape(cls, layout: dict[str, Any]) -> tuple[int, int]:
@@ -251,7 +254,8 @@ class CircuitNetwork(FloatNetwork):
             raise ProvenformerError("a circuit needs positions, and a channel for every input row; save it again.")
         names = tuple(map(str, layout["channels"]))
         steps = tuple(map(float, layout.get("kernel_steps", ())))
-        return cls(d, n, tuple(blocks), positions, out["W_out"], out["b_out"], names, tuple(claims), steps)
+        depth = int(layout.get("square_depth", 0))
+        return cls(d, n, tuple(blocks), positions, out["W_out"], out["b_out"], names, tuple(claims), steps, depth)
 
     def to_transformer_lens(self, values: ArrayLike, dtype: DTypeLike = np.float64) -> TransformerBridge:
         """A model of TransformerLens in `dtype`, float64 or float32: token id i is the number, or the d numbers, values[i].
