@@ -142,7 +142,9 @@ def memorize(
     network = relax(modified, ramps, low, high)
     error = float(np.abs(network(x) - y).max())
     if not np.isfinite(error):
-        raise ProvenformerError(f"inputs up to {np.abs(columns).max():.1e} overflow float64 on their way; make them smaller.")
+        raise ProvenformerError(
+            f"inputs up to {np.abs(columns).max():.1e} overflow float64 on their way; make them smaller."
+        )
     certificate = Certificate(
         error, {"rounding": error}, "rigorous", None, "data", BASIS, float(ID_RAMP), tuple(low.tolist()),
         tuple(high.tolist()), {"pairs": count, "pairs_sha256": pairs_digest(x, y), "tokens": len(tokens), **facts},
