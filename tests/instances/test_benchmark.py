@@ -34,7 +34,8 @@ def as_read(text: str) -> tuple[np.ndarray, np.ndarray, list[tuple[str, int, flo
     for side, i, value in re.findall(r"^\(assert \((<=|>=) X_(\d+) (\S+?)\)\)$", text, re.M):
         ends[side][int(i)] = float(value)
     unsafe = [(side, int(i), float(value)) for side, i, value in re.findall(r"\((<=|>=) Y_(\d+) ([^\s)]+)\)", text)]
-    return (*(np.array([ends[side][i] for i in range(len(ends[side]))]) for side in (">=", "<=")), unsafe)
+    low, high = (np.array([ends[side][i] for i in range(len(ends[side]))]) for side in (">=", "<="))
+    return low, high, unsafe
 
 
 def test_files_say_what_the_problems_are(made: tuple[Path, list[Problem]]) -> None:
