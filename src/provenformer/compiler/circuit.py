@@ -19,7 +19,7 @@ from provenformer.anatomy.circuit import Circuit
 from provenformer.anatomy.hooks import hook_names
 from provenformer.anatomy.reading import circuit_of
 from provenformer.base.arrays import FloatArray
-from provenformer.base.errors import ProvenformerError, Rejected
+from provenformer.base.errors import BeyondLimits, ProvenformerError, Rejected
 from provenformer.base.extras import extra
 from provenformer.certificates.certificate import CIRCUIT_BASIS, Certificate
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
@@ -45,6 +45,7 @@ CIRCUIT = "circuit"
 Result = TypeVar("Result")
 ATTEMPTS = 4
 SMALLEST_FACTOR = 1e-150  # of (d n vol)^(1/p); 1 over it is the largest
+SMALLEST_GOAL = 2.0**-200  # of an error: the checker knows numbers up to one over it
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -141,14 +142,20 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
             break
         # below the builder's own bound by as much as the checker is above it: sizes are whole, a small step may change none
         goal = min(goal, built.bounds["float64"]) * 0.98 * sup / bounds["float64"]
+        if goal < SMALLEST_GOAL:
+            raise _beyond_reach(bounds["float64"] * whole, sup * whole)
     else:
-        raise ProvenformerError(
-            f"the checker finds {bounds['float64'] * whole:.3g} for a circuit built for {sup * whole:g}; use a larger tolerance."
-        )
+        raise _beyond_reach(bounds["float64"] * whole, sup * whole)
     require_traced(target, traced)
     require_agreement(target, built.network, bounds["float64"], traced.rounding)
     certificate = _certificate(target, float(request.norm_order), built, checked, bounds, whole, choice)
     return CompiledCircuit(target, request.norm_order, traced, built.network, certificate, choice)
+
+
+def _beyond_reach(found: float, tolerance: float) -> ProvenformerError:
+    return ProvenformerError(
+        f"the checker finds {found:.3g} for a circuit built for {tolerance:g}; use a larger tolerance."
+    )
 
 
 def plan_circuit(target: Target, request: Request, choice: str) -> CircuitPlan:
@@ -165,6 +172,11 @@ def _limits(target: Target, request: Request) -> tuple[float, float, int]:
     whole = entries_factor(target, require_norm_order(request.norm_order, up_to_sup=True))
     if not SMALLEST_FACTOR < whole < 1 / SMALLEST_FACTOR:
         raise ProvenformerError(f"(d n vol)^(1/p) is {whole:g} at this support; use norm_order=np.inf.")
+    if tolerance / whole < SMALLEST_GOAL:
+        raise ProvenformerError(
+            f"tolerance={tolerance:g} is {tolerance / whole:.3g} in the sup norm, below the limit {SMALLEST_GOAL:.3g}; "
+            "rescale the function."
+        )
     return tolerance / whole, whole, require_whole("max_units", request.max_units)
 
 
@@ -210,6 +222,8 @@ def require_agreement(target: Target, network: CircuitNetwork, bound: float, rou
 def _checked(target: Target, traced: Traced, built: Built) -> CircuitBound:
     try:
         return circuit_bound(built.network, traced.graph, traced.outputs, target.low, target.high)
+    except BeyondLimits as limit:
+        raise ProvenformerError(f"this circuit has too large numbers ({limit}); rescale the function.") from limit
     except Rejected as verdict:
         raise ProvenformerError(
             f"the checker does not accept this circuit ({verdict}); this is a fault of provenformer: please report the function."

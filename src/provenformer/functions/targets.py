@@ -72,6 +72,9 @@ class Target:
             ) from error
         if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high)) and np.all(low < high)):
             raise ProvenformerError(f"support={shown} is not a finite box with low < high; give (low, high).")
+        with np.errstate(over="ignore"):
+            if not np.isfinite(high - low).all():
+                raise ProvenformerError(f"support={shown} is wider than float64 has numbers; give a smaller box.")
         if self.lipschitz is not None and not _is_constant(self.lipschitz):
             raise ProvenformerError(f"lipschitz={self.lipschitz} is not a finite number >= 0; leave it out if unknown.")
         if self.lipschitz is not None:

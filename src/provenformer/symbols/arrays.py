@@ -201,7 +201,8 @@ def _single_rule(graph: Graph, name: str, x: Any, y: Any) -> Any:
             return found
         if isinstance(y, Lin) and y.is_constant and len(y.constant) == 1 and not y.slack:
             number = float(y.constant[0])
-            if name == "multiply" or np.abs(np.frexp(number)[0]) == 0.5:  # dividing by a power of two is exact
+            first = name == "multiply" and abs(x.factor) == 1
+            if first or np.abs(np.frexp(number)[0]) == 0.5:  # as a power of two: nothing is rounded
                 return replace(x, factor=x.factor * number if name == "multiply" else x.factor / number, _found=[])
     x, y = _known(graph, x), _known(graph, y)
     found = softmax_quotient(graph, x, y) if name == "divide" else None

@@ -29,7 +29,7 @@ from provenformer.symbols.graph import (
     Product,
     Term,
 )
-from provenformer.symbols.jets import formula_range, slope_bound
+from provenformer.symbols.jets import distance, formula_range, slope_bound
 from provenformer.symbols.linear import add, constant, gamma, mix, of_atom, scale, size
 from provenformer.symbols.ranges import argument_range, enclosure, hull
 
@@ -40,9 +40,7 @@ MOST_STATISTICS = 20_000
 def apply(graph: Graph, outer: Formula, x: Lin) -> Lin:
     """outer(x_j) at every token."""
     if x.is_constant:
-        low, high = float(x.constant.min()) - x.slack, float(x.constant.max()) + x.slack
-        formula_range(outer, low, high)  # refuses what leaves a domain
-        return _rounded_constant(outer(x.constant), slope_bound(outer, low, high) * x.slack if x.slack else 0.0)
+        return _off_by(constant(outer(x.constant)), distance(outer, x.constant, x.slack))
     x, rows = _padded(graph, x)
     low, high = argument_range(graph, outer, x)
     inner, z, slack = _as_formula_of_one(graph, x)
@@ -63,7 +61,10 @@ def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start:
     """A piecewise linear function; where x stays on one piece it is linear."""
     operation = Pieces(tuple(map(float, knots)), tuple(map(float, slopes)), float(start), x)
     if x.is_constant:
-        return _rounded_constant(operation(x.constant), max(map(abs, operation.slopes)) * x.slack)
+        values, steep = operation(x.constant), max(map(abs, operation.slopes))
+        reach = float(np.abs(x.constant).max()) + max(map(abs, operation.knots))
+        rounded = gamma(8 * len(slopes)) * (2 * steep * reach + abs(operation.start))
+        return _off_by(constant(values), rounded + steep * x.slack)
     joined = _joined(graph, operation)
     if joined is not None:
         return joined
@@ -106,7 +107,8 @@ def _joined(graph: Graph, outer: Pieces) -> Lin | None:
         crossed = [start + (knot - height) / (own * slope) for knot in outer.knots if own * slope != 0]
         knots += [knot for knot in crossed if ends[i] < knot < ends[i + 1]]
     knots = sorted(set(knots))
-    between = np.array([knots[0] - 1.0, *((np.array(knots[1:]) + np.array(knots[:-1])) / 2), knots[-1] + 1.0])
+    before, after = knots[0] - max(1.0, abs(knots[0])), knots[-1] + max(1.0, abs(knots[-1]))
+    between = np.array([before, *((np.array(knots[1:]) + np.array(knots[:-1])) / 2), after])
     within = own * inner(between) + shift
     slopes = np.array(inner.slopes)[np.searchsorted(inner.knots, between)] * own
     slopes = slopes * np.array(outer.slopes)[np.searchsorted(outer.knots, within)]
@@ -145,10 +147,13 @@ def maximum(graph: Graph, x: Lin, y: Lin, sign: float = 1.0) -> Lin:
     if x.is_constant and y.is_constant:
         found = constant(np.maximum(x.constant, y.constant) if sign > 0 else np.minimum(x.constant, y.constant))
         return _off_by(found, max(x.slack, y.slack))
+    if y.is_constant and (y.constant == -sign * np.inf).all():  # np.clip(x, 0, np.inf)
+        return x
     if y.is_constant and len(y.constant) == 1:
         knot = float(y.constant[0])
         return _off_by(pieces(graph, [knot], [0.0, 1.0] if sign > 0 else [1.0, 0.0], knot, x), y.slack)
-    if _parallel(x, y):  # max(x, y) = x + relu(y - x): of one variable, where a comparison needs two
+    if y.is_constant or _parallel(x, y):  # max(x, y) = x + relu(y - x): of one variable, where a comparison needs two
+        x, y = (y, x) if y.is_constant else (x, y)
         rise = add(graph, y, x, -1.0) if sign > 0 else add(graph, x, y, -1.0)
         return add(graph, x, pieces(graph, [0.0], [0.0, 1.0], 0.0, rise), sign)
     x, y, rows = _both_padded(graph, x, y)
@@ -270,8 +275,11 @@ def merge_exchange(length: int) -> list[list[tuple[int, int]]]:
     return [stage for stage in stages if stage]
 
 
-def attend(graph: Graph, queries: Sequence[Lin], keys: Sequence[Lin], bias: FloatArray | None, values: Lin) -> Lin:
-    """sum_k softmax_k(sum_i queries_i(j) keys_i(k) + bias_jk) values_k."""
+def attend(
+    graph: Graph, queries: Sequence[Lin], keys: Sequence[Lin], bias: FloatArray | None, values: Lin, slack: float = 0.0
+) -> Lin:
+    """sum_k softmax_k(sum_i queries_i(j) keys_i(k) + bias_jk) values_k; the bias may be off by `slack`, which moves weights by
+    tanh(slack / 2) at most."""
     if values.is_constant and len(values.constant) == 1 and not values.slack:
         return values
     if any(lin.rows not in (1, graph.seq_len) for lin in (*queries, *keys, values)):
@@ -282,7 +290,7 @@ def attend(graph: Graph, queries: Sequence[Lin], keys: Sequence[Lin], bias: Floa
     bias, lost = _finite(graph, queries, keys, bias)
     uniform = all(_is_uniform(graph, q) for q in queries) and (bias is None or len(bias) == 1)
     found = _made(graph, Attend(tuple(queries), tuple(keys), bias, values), uniform, low, high, None)
-    return _off_by(found, lost * (high - low))
+    return _off_by(found, (lost + slack) * (high - low))
 
 
 def _finite(
@@ -314,6 +322,8 @@ def _compared(graph: Graph, x: Lin, partner: NDArray[np.int64], sign: FloatArray
     choice = np.zeros((rows, rows))
     choice[np.arange(rows), partner] = 1.0
     other = mix(graph, x, choice)
+    if other.key == x.key:
+        return x
     if x.is_constant:
         a, b = (np.broadcast_to(lin.constant, (rows,)) for lin in (x, other))
         return _off_by(constant(np.where(sign > 0, np.maximum(a, b), np.where(sign < 0, np.minimum(a, b), a))), x.slack)
@@ -362,11 +372,6 @@ def _both_padded(graph: Graph, x: Lin, y: Lin) -> tuple[Lin, Lin, int | None]:
 
 def _cut(graph: Graph, x: Lin, rows: int | None) -> Lin:
     return x if rows is None or x.rows == 1 else mix(graph, x, np.eye(rows, graph.seq_len))
-
-
-def _rounded_constant(values: FloatArray, moved: float) -> Lin:
-    """What numpy computed, which is within a few roundings of the function's value; its argument may be off, too."""
-    return _off_by(constant(values), gamma(32) * float(np.abs(values).max()) + moved)
 
 
 def _off_by(x: Lin, slack: float) -> Lin:

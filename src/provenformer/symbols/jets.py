@@ -51,6 +51,20 @@ def formula_range(formula: Formula, low: float, high: float) -> tuple[float, flo
     return float(bottom.min()), float(top.max())
 
 
+def distance(formula: Formula, z: FloatArray, off: float) -> float:
+    """At most so far are the numbers formula(z), as numpy computes them, from its values within `off` of z."""
+    low, high = (np.nextafter(z - off, -np.inf), np.nextafter(z + off, np.inf)) if off else (z, z)
+    around = jet(formula, low, high).value  # refuses what leaves a domain
+    with np.errstate(all="ignore"):
+        values = formula(z)
+        found = float(np.nextafter(np.maximum(around.hi - values, values - around.lo), np.inf).max())
+    if not np.isfinite(found):
+        raise Untraceable(
+            "a constant of the formula is not finite; keep what it computes from constants in float64's range."
+        )
+    return found
+
+
 def slope_range(formula: Formula, low: float, high: float) -> tuple[float, float]:
     """inf and sup of formula' on [low, high]; may be infinite."""
     edges = cells(low, high, RANGE_CELLS)

@@ -171,6 +171,9 @@ def _plus(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
 
 def _lin(rows: int, terms: dict[int, Term], values: FloatArray, slack: float) -> Lin:
     kept = {i: t for i, t in terms.items() if t.own != 0 or t.mix is not None}
+    finite = all(np.isfinite(t.own) and (t.mix is None or np.isfinite(t.mix).all()) for t in kept.values())
+    if not finite or np.isnan(values).any():  # a constant may be -inf: a mask
+        raise Untraceable("a coefficient of the formula is not finite; keep constants in float64's range.")
     even = len(values) > 1 and bool((values == values[0]).all())
     return Lin(rows, kept, values[:1].copy() if even else values, slack)
 

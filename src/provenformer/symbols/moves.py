@@ -8,7 +8,7 @@ from its length.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -259,7 +259,7 @@ def _masked(graph: Graph, pair: Pair, kept: Any, filled: FloatArray) -> Scores |
     if float(filled[~kept].max()) > least - FAR - 1e-9 * (abs(low) + abs(high)):
         return None
     bias = np.where(kept, 0.0 if scores.bias is None else scores.bias, -np.inf)
-    return Scores(scores.terms, bias, scores.shifted)
+    return replace(scores, bias=bias)
 
 
 def _between(graph: Graph, scores: Scores) -> tuple[float, float]:

@@ -21,7 +21,8 @@ from provenformer.symbols.atoms import attend, product
 from provenformer.symbols.formula import SQUARE, VARIABLE, Formula
 from provenformer.symbols.formula import apply as formula_of
 from provenformer.symbols.graph import Graph, Lin
-from provenformer.symbols.linear import ONE, add, constant, divide, mix, scale
+from provenformer.symbols.linear import ONE, add, constant, divide, gamma, mix, scale
+from provenformer.symbols.linear import TINY as LEAST
 from provenformer.symbols.trees import Tree
 
 ROW, COLUMN = 0, 1
@@ -30,18 +31,19 @@ EXP = formula_of("exp", VARIABLE)
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Terms (row, column), and a constant matrix. `shifted`: less the maximum along that axis."""
+    """Terms (row, column), and a constant matrix, off by `slack` at most. `shifted`: less the maximum along that axis."""
 
     terms: tuple[tuple[Lin, Lin], ...]
     bias: FloatArray | None = None  # (n, n)
     shifted: int | None = None
+    slack: float = 0.0
 
     @property
     def turned(self) -> Scores:
         """j and k exchanged."""
         bias = None if self.bias is None else np.ascontiguousarray(self.bias.T)
         shifted = None if self.shifted is None else 1 - self.shifted
-        return Scores(tuple((column, row) for row, column in self.terms), bias, shifted)
+        return Scores(tuple((column, row) for row, column in self.terms), bias, shifted, self.slack)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,12 +178,15 @@ def softmax_mean(graph: Graph, above: Waiting, below: Waiting) -> Lin | None:
 
 
 def _plus(graph: Graph, a: Form | None, b: Form | None, factor: float) -> Scores | None:
-    """a + factor * b, of scores."""
+    """a + factor * b, of scores; factor 1 or -1."""
     if not isinstance(a, Scores) or not isinstance(b, Scores) or a.shifted is not None or b.shifted is not None:
         return None
     terms = a.terms + tuple((scale(graph, row, factor), column) for row, column in b.terms)
-    bias = a.bias if b.bias is None else factor * b.bias if a.bias is None else a.bias + factor * b.bias
-    return Scores(_merged(graph, terms), bias)
+    bias, slack = a.bias, a.slack + b.slack
+    if b.bias is not None:
+        bias, rounded = (factor * b.bias, 0.0) if a.bias is None else _sum(a.bias, factor * b.bias)
+        slack += rounded
+    return Scores(_merged(graph, terms), bias, slack=slack)
 
 
 def _times(graph: Graph, a: Form | None, b: Form | None) -> Form | None:
@@ -198,7 +203,7 @@ def _times(graph: Graph, a: Form | None, b: Form | None) -> Form | None:
         return None
     for one, other in ((a, b), (b, a)):
         if one.bias is not None and not one.terms:  # a constant matrix
-            return _times_matrix(other, one.bias)
+            return None if one.slack else _times_matrix(other, one.bias)
     if a.bias is not None or b.bias is not None:
         return None
     terms = tuple((product(graph, r, s), product(graph, c, d)) for r, c in a.terms for s, d in b.terms)
@@ -210,12 +215,23 @@ def _factor(graph: Graph, a: Lin, b: Lin) -> Lin:
 
 
 def _times_matrix(scores: Scores, matrix: FloatArray) -> Scores | None:
-    total = np.zeros_like(matrix)
+    parts = [] if scores.bias is None else [matrix * scores.bias]
     for row, column in scores.terms:
-        if not (row.is_constant and column.is_constant):
+        if not (row.is_constant and column.is_constant) or row.slack or column.slack:
             return None
-        total = total + matrix * np.broadcast_to(row.constant, len(matrix))[:, None] * column.constant
-    return Scores((), total if scores.bias is None else total + matrix * scores.bias)
+        parts.append(matrix * np.broadcast_to(row.constant, len(matrix))[:, None] * column.constant)
+    rounded = gamma(len(parts) + 2) * sum(map(_size, parts)) + LEAST
+    return Scores((), np.sum(parts, axis=0), slack=rounded + _size(matrix) * scores.slack)
+
+
+def _sum(a: FloatArray, b: FloatArray) -> tuple[FloatArray, float]:
+    """a + b of matrices, and what that rounds."""
+    return a + b, gamma(1) * _size(a + b)
+
+
+def _size(matrix: FloatArray) -> float:
+    """The largest |number|, -inf of masks apart."""
+    return float(np.abs(matrix).max(initial=0.0, where=np.isfinite(matrix)))
 
 
 def _over(graph: Graph, a: Form | None, b: Form | None) -> Form | None:
@@ -256,6 +272,7 @@ def summed(graph: Graph, a: Pair, axis: int, length: int) -> Lin | Waiting:
 def _summed_scores(graph: Graph, scores: Scores, length: int) -> Lin:
     """By linearity: products of what depends on j with sums over k."""
     total = constant(0.0) if scores.bias is None else trees.summed(graph, trees.of_matrix(scores.bias), length)
+    total = Lin(total.rows, total.terms, total.constant, total.slack + length * scores.slack)
     for row, column in scores.terms:
         whole = mix(graph, expanded(column, length), np.ones((1, length)))
         total = add(graph, total, product(graph, row, whole))
@@ -264,7 +281,7 @@ def _summed_scores(graph: Graph, scores: Scores, length: int) -> Lin:
 
 def _attended(graph: Graph, scores: Scores, values: Lin) -> Lin:
     """What depends on the query alone cancels; a key with a constant query is one score."""
-    queries, keys, bias = [], [], scores.bias
+    queries, keys, bias, slack = [], [], scores.bias, scores.slack
     for row, column in scores.terms:
         if column.is_constant and len(column.constant) == 1:
             continue
@@ -272,13 +289,14 @@ def _attended(graph: Graph, scores: Scores, values: Lin) -> Lin:
             table = np.multiply.outer(
                 np.broadcast_to(row.constant, graph.seq_len), np.broadcast_to(column.constant, graph.seq_len)
             )
-            bias = table if bias is None else bias + table
+            bias, rounded = (table, 0.0) if bias is None else _sum(bias, table)
+            slack += rounded + gamma(1) * _size(table) + LEAST
             continue
         queries.append(row)
         keys.append(column)
     if bias is not None and (bias == bias[:1]).all():
         bias = bias[:1].copy()
-    return attend(graph, queries, keys, bias, values)
+    return attend(graph, queries, keys, bias, values, slack)
 
 
 def _merged(graph: Graph, terms: tuple[tuple[Lin, Lin], ...]) -> tuple[tuple[Lin, Lin], ...]:

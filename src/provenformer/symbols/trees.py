@@ -18,6 +18,7 @@ from provenformer.symbols import atoms
 from provenformer.symbols import formula as formulas
 from provenformer.symbols.formula import RECIPROCAL, VARIABLE, Formula
 from provenformer.symbols.graph import Graph, Lin
+from provenformer.symbols.jets import distance
 from provenformer.symbols.linear import TINY as LEAST_SLACK
 from provenformer.symbols.linear import add, constant, divide, gamma, mix, scale
 
@@ -35,6 +36,7 @@ class Tree:
     matrix: FloatArray | None = None  # of "matrix"; of "masked" what stands where the mask is False
     mask: Any = None
     formula: Formula = VARIABLE
+    slack: float = 0.0  # of "masked": how far its numbers may be from what they stand for
 
     @property
     def turned(self) -> Tree:
@@ -42,7 +44,7 @@ class Tree:
         swap = {"row": "column", "column": "row"}
         matrix, mask = (None if v is None else np.ascontiguousarray(v.T) for v in (self.matrix, self.mask))
         parts = tuple(part.turned for part in self.parts)
-        return Tree(swap.get(self.operation, self.operation), parts, self.leaf, matrix, mask, self.formula)
+        return Tree(swap.get(self.operation, self.operation), parts, self.leaf, matrix, mask, self.formula, self.slack)
 
 
 def of_row(x: Lin) -> Tree:
@@ -62,7 +64,9 @@ def function(formula: Formula, of: Tree) -> Tree:
     if of.operation == "masked" and of.matrix is not None:
         with np.errstate(all="ignore"):
             filled = np.asarray(formula(of.matrix), dtype=np.float64)
-        return Tree("masked", (function(formula, of.parts[0]),), matrix=filled, mask=of.mask)
+        numbers = of.matrix[~of.mask & np.isfinite(of.matrix)]
+        slack = distance(formula, numbers, of.slack) if numbers.size else 0.0
+        return Tree("masked", (function(formula, of.parts[0]),), matrix=filled, mask=of.mask, slack=slack)
     if of.operation == "formula":
         return Tree("formula", of.parts, formula=formula.of(of.formula))
     return Tree("formula", (of,), formula=formula)
@@ -99,7 +103,8 @@ def at(graph: Graph, tree: Tree, k: int | None, length: int) -> Lin:
             kept, filled = numbers(one.mask.astype(np.float64)), np.where(numbers(one.mask), 0.0, numbers(one.matrix))
             if not np.isfinite(filled).all():
                 raise Untraceable("a mask of -np.inf is left after np.exp only; give a finite number in np.where.")
-            return add(graph, scale(graph, value(one.parts[0]), kept), constant(filled))
+            found = add(graph, scale(graph, value(one.parts[0]), kept), constant(filled))
+            return Lin(found.rows, found.terms, found.constant, found.slack + one.slack)
         if one.operation == "formula":
             return of_formula(graph, one.formula, value(one.parts[0]))
         return combined(graph, one.operation, *(value(part) for part in one.parts))
@@ -182,7 +187,9 @@ def _split(graph: Graph, tree: Tree, length: int) -> Lin | None:
                 if rest is not None:
                     return rest
     if tree.operation == "masked" and tree.matrix is not None and not np.where(tree.mask, 0.0, tree.matrix).any():
-        return _but_diagonal(graph, tree.mask.astype(np.float64), tree.parts[0], length)
+        found = _but_diagonal(graph, tree.mask.astype(np.float64), tree.parts[0], length)
+        if found is not None:
+            return Lin(found.rows, found.terms, found.constant, found.slack + length * tree.slack)
     return None
 
 

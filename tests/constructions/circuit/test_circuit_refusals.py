@@ -1,6 +1,7 @@
 """What circuits refuse: one line that names the operation, the range or the size, and the remedy."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,3 +106,35 @@ def test_weights_of_a_softmax_do_not_pass_for_another() -> None:
             continue
         x = f.sample(100)
         assert np.abs(c.network(x) - f(x)).max() <= c.certificate.bound
+
+
+BEYOND: dict[str, tuple[Any, float, float, str]] = {
+    "tiny": (lambda x: 1e-200 * np.tanh(x), 1.0, 1e-203, "below the limit 6.22e-61; rescale"),
+    "a tiny box": (np.tanh, 1e-300, 1e-303, "below the limit 6.22e-61; rescale"),
+    "tiny products": (lambda x: x * np.mean(x, axis=-1, keepdims=True), 1e-100, 1e-203, "below the limit"),
+    "huge": (lambda x: 0 * x + 1e250, 1.0, 1e240, "too large numbers .*beyond 1.27e.30.*rescale"),
+    "a huge box": (lambda x: x, 1e300, 1e299, "too large numbers .*beyond 1.61e.60.*rescale"),
+    "exp of nearly 0": (np.exp, 1e-100, 1e-3, "use a larger tolerance"),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_numbers_beyond_what_circuits_hold(name: str) -> None:
+    """Nobody's fault: a limit, and the remedy."""
+    fn, high, tolerance, words = BEYOND[name]
+    with pytest.raises(pf.ProvenformerError, match=words) as refusal:
+        pf.compile(pf.Target(fn, 1, 3, support=(0.0, high)), tolerance=tolerance, norm_order=np.inf)
+    assert "fault" not in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_box_wider_than_float64() -> None:
+    with pytest.raises(pf.ProvenformerError, match="wider than float64 has numbers; give a smaller box"):
+        pf.Target(lambda x: x, 1, 3, support=(-1e308, 1e308))
+
+
+def test_the_tolerance_that_would_fit_is_above_the_one_that_does_not() -> None:
+    f = pf.targets.get("scaled-mean", seq_len=4)
+    with pytest.raises(TooLarge, match="would fit") as refusal:
+        pf.compile(f, tolerance=1e-4, norm_order=np.inf, construction="circuit", max_units=100)
+    assert float(str(refusal.value).split("a tolerance of about ")[1].split()[0]) > 1e-4

@@ -133,3 +133,23 @@ def test_the_builders_own_bound_holds(name: str) -> None:
     x = samples(f, 60, seed=13)
     for precision, bound in built.bounds.items():
         assert np.abs(built.network.run(x, precision) - f(x)).max() <= bound + 1e-13
+
+
+PLACES, FACTORS = np.array([0.2, 0.9, 0.5]), np.array([1.0, 0.0, 2.0])
+ALIKE = {
+    "a number by position": lambda x: x - np.maximum(x, PLACES),
+    "a number beyond the box": lambda x: x - np.minimum(x, np.array([-1.0, 0.5, 2.0])),
+    "multiples by position": lambda x: np.maximum(x * PLACES, x * FACTORS) - x,
+    "sorted multiples": lambda x: np.sort(x * FACTORS, axis=-1),
+    "one value at all tokens": lambda x: np.sort(np.mean(x, axis=-1, keepdims=True) + 0 * x, axis=-1) - x,
+    "one value and a number by position": lambda x: np.maximum.accumulate(
+        np.mean(x, axis=-1, keepdims=True) + PLACES, axis=-1
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_what_is_compared_may_be_alike(name: str) -> None:
+    """Arguments that differ by numbers, or are multiples of each other, at every token: the checker accepts what is built."""
+    f = pf.Target(ALIKE[name], 1, 3, equivariant=False)
+    require_true(pf.compile(f, tolerance=1e-2, norm_order=np.inf, construction="circuit"), 1e-10)

@@ -128,9 +128,12 @@ def _is_there(part: Part) -> bool:
 
 
 def _tidied(own: Any, mix: FloatArray | None) -> Part:
-    """Without a matrix that does nothing, and with the (1, 1) of a uniform atom taken into `own`."""
+    """Without a matrix that does nothing, with the (1, 1) of a uniform atom taken into `own`, and factors by token into a matrix
+    that is there anyway: what cancels is gone."""
     if mix is not None and mix.shape == (1, 1):
         own, mix = own + float(mix[0, 0]), None
+    if mix is not None and np.ndim(own) and mix.shape == (len(own), len(own)):
+        own, mix = 0.0, mix + np.diag(own)
     if mix is not None and not mix.any():
         mix = None
     return Part(own, mix)

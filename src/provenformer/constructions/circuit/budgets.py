@@ -152,7 +152,7 @@ class Planner:
         for _ in range(ROUNDS):
             if GOAL * 0.98 * tolerance < found <= tolerance:
                 break
-            budget = budget.scaled(float(np.clip(GOAL * tolerance / found, 1e-3, 1e3)))
+            budget = budget.scaled(float(np.clip(GOAL * tolerance / found, 1e-3, 1e3)) if found else 1e3)
             found = self._bound(budget)
         return budget, found
 
@@ -231,7 +231,7 @@ def too_many(said: str, fits: float, asked: float, max_units: int, size: float, 
     operation = worst.atom.operation
     what = str(operation.formula) if isinstance(operation, Apply) else f"a {type(operation).__name__.lower()}"
     remedy = (
-        f"a tolerance of about {fits * asked:.1g} would fit, or a larger max_units{_or_depth(operation)}"
+        f"a tolerance of about {1.05 * fits * asked:.2g} would fit, or a larger max_units{_or_depth(operation)}"
         if fits < size
         else f"a tolerance that would fit is above the function's own size ({size:.2g}): shrink the support, or keep that range "
         "small (np.clip, np.tanh, pf.softmax, pf.normalize)"

@@ -162,7 +162,7 @@ class _Workshop:
                 scale = (low + high) / 2 if low else scale * max(0.05, less)
                 planner.require_few(budget.scaled(scale), max_units, tolerance, room=2.0)
         if best is None:
-            raise _unreachable(found, tolerance)
+            raise _unreachable(found * self.asked, tolerance * self.asked)
         _require_units(best, max_units, tolerance, planner)
         return best
 

@@ -22,6 +22,7 @@ TURNING = 1000.0  # a second derivative this many times what the range on a cell
 SHEER = 1.3  # an end piece so much steeper than the next is not prolonged: errors that leave the range would grow by it
 ROUNDS = 60
 PATIENCE = 6
+FEW, MUCH = 4096, 64  # knots that a table may take beyond what was planned: so many, and so many times
 PARTS = 4  # cells on a piece, for tight enclosures of the second derivative
 EXACT_PIECES = 32  # a function that is its own table is looked at on as many, for relative errors
 
@@ -109,10 +110,12 @@ def fit(formula: Formula, density: Density, allowed: FloatArray) -> Table:
     """A table within `allowed` (by cell) of the formula, knots where it bends."""
     low, high = float(density.edges[0]), float(density.edges[-1])
     rate = np.sqrt(density.bend / (16 * allowed)) * np.diff(density.edges)
-    centres = (density.edges[:-1] + density.edges[1:]) / 2
+    centres, most = (density.edges[:-1] + density.edges[1:]) / 2, FEW + MUCH * float(rate.sum())
     for attempt in range(ROUNDS):
         wanted = np.concatenate([[0.0], np.cumsum(rate)])
         count = max(1, int(np.ceil(wanted[-1] - 1e-9)))
+        if count > most:  # below rounding no number of knots helps
+            break
         knots = np.interp(np.linspace(0.0, wanted[-1], count + 1), wanted, density.edges)
         knots[0], knots[-1] = low, high
         knots = np.unique(knots)
