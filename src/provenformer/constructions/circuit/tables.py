@@ -82,7 +82,7 @@ class Density:
 
     @classmethod
     def of(cls, formula: Formula, low: float, high: float) -> Density:
-        edges = cells(low, high, DENSITY_CELLS)
+        edges = _finer_at_roots(formula, cells(low, high, DENSITY_CELLS))
         found, width = jet(formula, edges[:-1], edges[1:]), np.diff(edges)
         bend, steep = (np.maximum(np.abs(v.lo), np.abs(v.hi)) for v in (found.second, found.first))
         # where the second derivative is not bounded, a cell is no worse than the oscillation on it
@@ -103,6 +103,13 @@ class Density:
             steepest = self.swing[sheer] ** 2 / (4 * np.diff(self.edges)[sheer] * allowed[sheer])
             steep = np.minimum(steep, steepest.max())
         return Curve(self.edges, allowed, np.concatenate([steep[:1], steep, steep[-1:]]), self.least)
+
+
+def _finer_at_roots(formula: Formula, edges: FloatArray) -> FloatArray:
+    """Cells, finer where |formula| is smallest: what is allowed relative to the value changes there by orders of magnitude."""
+    at = edges[np.argmin(np.abs(formula(edges) + np.zeros(len(edges))))]
+    near = (edges[-1] - edges[0]) * np.geomspace(1e-9, 1e-2, DENSITY_CELLS // 4)
+    return np.unique(np.clip(np.concatenate([edges, [at], at - near, at + near]), edges[0], edges[-1]))
 
 
 def fit(formula: Formula, density: Density, allowed: FloatArray) -> Table:
