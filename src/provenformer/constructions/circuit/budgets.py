@@ -27,8 +27,9 @@ from provenformer.symbols.graph import Apply
 ROUNDS = 8
 GOAL = 0.98  # of the tolerance: what plans use of it
 SETTLED = 1e-3  # a relative gain in units that is not worth another step
+FEWEST = 6.0  # units of a product, two squares of three pieces: its error does not grow beyond theirs
 SHORTEST = 0.05  # steps
-TURNS = (16.0, 4.0, 2.0, 1.3)  # of knobs
+TURNS, MOST_TURNS = (16.0, 4.0, 2.0, 1.3), 3  # of knobs: by how much, and how often in a row
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +128,7 @@ class Planner:
     def units(self, budget: Budget) -> dict[int, float]:
         """About how many each table takes."""
         tables = {i: density.pieces(self.allowed(i, budget)) for i, density in self.densities.items()}
-        return tables | {i: c / np.sqrt(budget.within[i]) for i, c in self.products.items()}
+        return tables | {i: max(c / np.sqrt(budget.within[i]), FEWEST) for i, c in self.products.items()}
 
     def plan(self, tolerance: float) -> Budget:
         """The fewest units that a few rounds find; a step that finds no fewer is taken back, and the next one is shorter."""
@@ -149,9 +150,10 @@ class Planner:
         for factor in TURNS:
             for relative, parts in self._knobs():
                 for turn in (factor, 1 / factor):
-                    while (score := self._score(trial := best.turned(relative, parts, turn), tolerance)) < fewest * (
-                        1 - SETTLED
-                    ):
+                    for _ in range(MOST_TURNS):
+                        trial = best.turned(relative, parts, turn)
+                        if (score := self._score(trial, tolerance)) >= fewest * (1 - SETTLED):
+                            break
                         best, fewest = trial, score
         return best
 

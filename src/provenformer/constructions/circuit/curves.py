@@ -42,10 +42,15 @@ class Curve:
         steepest = self._variation(start - moved, end + moved, first, last) / np.maximum(moved, 1e-300)
         steep = np.minimum(steep, steepest) * (1 + 1e-12)
         total = steep * moved + (self.own if own else 0.0)
+        return Passed(size, self.least, total, steep, which, self._behind(total))
+
+    def _behind(self, total: FloatArray) -> FloatArray:
+        """The profile of a result that is off by so much on every piece."""
+        worst = float(total.max())
+        if not np.isfinite(worst):
+            return np.full(len(RHO), np.inf)
         at, most = upper_hull(self.least[self._order], total[self._order])
-        profile = (most - RHO[:, None] * at).max(axis=1) + 1e-13 * float(total.max())
-        profile = np.maximum(profile, 0.0)
-        return Passed(size, self.least, total, steep, which, profile)
+        return np.maximum((most - RHO[:, None] * at).max(axis=1) + 1e-13 * worst, 0.0)
 
     def _variation(
         self, low: FloatArray, high: FloatArray, first: NDArray[np.intp], last: NDArray[np.intp]
@@ -111,6 +116,7 @@ def upper_hull(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
             break
         gap, rise = x[1:] - x[:-1], y[1:] - y[:-1]
         below = rise[:-1] * gap[1:] <= rise[1:] * gap[:-1]
+        below &= (x[2:] > x[:-2]) | (rise[:-1] <= 0) | (rise[1:] >= 0)  # of three at one place the highest stays
         below[1:] &= ~below[:-1]  # of two neighbours one at a time: without it the other may be on the hull
         kept = np.concatenate([[True], ~below, [True]])
         x, y = x[kept], y[kept]
