@@ -2,8 +2,9 @@
 
 A table within delta has about C / sqrt(delta) pieces, and its delta counts amplification * delta in the result. The fewest pieces
 for a given sum have delta proportional to (C / amplification)^(2/3). Amplifications come from one pass backwards over the errors
-as they are; they depend on the budget, so both are repeated, in steps that get shorter where they overshoot. All this is done on plans of tables, not on tables:
-nothing is allocated, and no bound rests on it. In the end every table is widened where errors are damped: that costs nothing.
+as they are; they depend on the budget, so both are repeated, in steps that get shorter where they overshoot. All this is done on
+plans of tables, not on tables: nothing is allocated, and no bound rests on it. In the end every table is widened where errors are
+damped: that costs nothing.
 """
 
 from __future__ import annotations
@@ -169,7 +170,11 @@ class Planner:
             part = self.lowered.parts[i]
             operation = part.atom.operation
             alike.setdefault((part.layer, operation.formula if isinstance(operation, Apply) else None), []).append(i)
-        return [(relative, parts) for parts in alike.values() for relative in (False, True)[: 1 + (parts[0] in self.densities)]]
+        return [
+            (relative, parts)
+            for parts in alike.values()
+            for relative in (False, True)[: 1 + (parts[0] in self.densities)]
+        ]
 
     def amplifications(self, tolerance: float) -> dict[int, float]:
         """By part: about how much its error counts in the output in which it counts most."""

@@ -50,7 +50,7 @@ class Curve:
         if not np.isfinite(worst):
             return np.full(len(RHO), np.inf)
         at, most = upper_hull(self.least[self._order], total[self._order])
-        return np.maximum((most - RHO[:, None] * at).max(axis=1) + 1e-13 * worst, 0.0)
+        return np.asarray(np.maximum((most - RHO[:, None] * at).max(axis=1) + 1e-13 * worst, 0.0))
 
     def _variation(
         self, low: FloatArray, high: FloatArray, first: NDArray[np.intp], last: NDArray[np.intp]

@@ -13,11 +13,19 @@ from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
 from provenformer.constructions.circuit.curves import Passed
-from provenformer.constructions.circuit.errors import RHO, Errors, TooWide, Weights, as_plain, corners, settled, together
+from provenformer.constructions.circuit.errors import (
+    RHO,
+    Errors,
+    TooWide,
+    Weights,
+    as_plain,
+    corners,
+    settled,
+    together,
+)
 from provenformer.constructions.circuit.parts import Local, Part
 from provenformer.constructions.circuit.sheet import Row, Sheet
 from provenformer.constructions.circuit.tables import Table, Units
-
 
 Used = dict[int, NDArray[np.bool_]]  # by part, as long as RHO
 
@@ -53,7 +61,7 @@ class Gadget(ABC):
 
 def used_in(weights: Weights) -> Used:
     """The numbers of profiles that count at all."""
-    return {i: weight.any(axis=(0, 1)) for i, weight in weights.items()}
+    return {i: np.asarray(weight.any(axis=(0, 1))) for i, weight in weights.items()}
 
 
 @dataclass(frozen=True, eq=False)
