@@ -1,4 +1,4 @@
-"""From a function or from data to a network: `demo`, `targets`, `plan`, `compile`, `memorize`."""
+"""From a function or from data to a network: `demo`, `targets`, `plan`, `compile`, `memorize`, `benchmark`."""
 
 from __future__ import annotations
 
@@ -160,3 +160,24 @@ def memorize(
         print_json({**parts, "folder": str(output)})
     else:
         console.print(f"{c.network.layers:,} layers, saved to {one_line(output)}\n{claim}", soft_wrap=True)
+
+
+def benchmark(
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    largest: Annotated[int, typer.Option("--largest", help="Tokens of the largest network, 3 to 32.")] = 32,
+    as_json: AsJson = False,
+) -> None:
+    """Verification problems with known answers: ONNX, VNN-LIB, instances.csv, witnesses, a README."""
+    from provenformer.instances.write import write_benchmark  # noqa: PLC0415  (circuits are loaded when they are needed)
+
+    with working("compiling networks"):
+        found = write_benchmark(folder, largest)
+    hold = sum(problem.answer == "unsat" for problem in found)
+    if as_json:
+        print_json({"folder": str(folder), "instances": len(found), "unsat": hold, "sat": len(found) - hold})
+    else:
+        networks = len({problem.network for problem in found})
+        counts = (
+            f"{len(found)} problems about {networks} networks, {hold} hold, {len(found) - hold} fail with a witness"
+        )
+        console.print(f"{counts}: {one_line(folder)}", soft_wrap=True)

@@ -49,6 +49,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "distance": using.distance,
     "trace": using.trace,
     "memorize": constructing.memorize,
+    "benchmark": constructing.benchmark,
     "report": showing.write_report,
     "explore": showing.explore,
 }

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from provenformer.anatomy.circuit import Circuit
+from provenformer.anatomy.hooks import hook_names
 from provenformer.anatomy.reading import circuit_of
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, Rejected
+from provenformer.base.extras import extra
 from provenformer.certificates.certificate import CIRCUIT_BASIS, Certificate
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.compiler.request import Request, require_depth, require_norm_order, require_tolerance, require_whole
@@ -36,6 +39,7 @@ from provenformer.symbols.trace import require_agreement as require_traced
 
 if TYPE_CHECKING:
     from torch import nn
+    from transformer_lens.model_bridge import TransformerBridge
 
 CIRCUIT = "circuit"
 Result = TypeVar("Result")
@@ -83,6 +87,32 @@ class CompiledCircuit:
     def to_torch(self) -> nn.Module:
         """The network as a torch module. Needs the extra `torch`, else raises MissingExtra."""
         return self.network.to_torch()
+
+    def to_transformer_lens(self, values: ArrayLike, dtype: DTypeLike = np.float64) -> TransformerBridge:
+        """A model of TransformerLens whose token id i is the token values[i] of the box; `hook_names` says what is where.
+
+        Logits (batch, n, d) are the network's output, transposed. Needs the extra `lens`, else raises MissingExtra.
+        """
+        tokens = np.asarray(values, dtype=np.float64)
+        columns = tokens.reshape(-1, 1) if tokens.ndim == 1 else tokens
+        if tokens.size and ((columns < self.target.low).any() or (columns > self.target.high).any()):
+            low, high = self.target.low.tolist(), self.target.high.tolist()
+            raise ProvenformerError(
+                f"values reach from {tokens.min():g} to {tokens.max():g}, outside the box {low} to {high} of the certificate; "
+                "give tokens in the box, or compile for a larger support."
+            )
+        return self.network.to_transformer_lens(tokens, dtype)
+
+    @cached_property
+    def hook_names(self) -> dict[str, tuple[str, ...]]:
+        """By hook name of TransformerLens: what each channel holds there, what each head and unit adds to, in words."""
+        return hook_names(self.network, self.circuit)
+
+    def save_pretrained(self, path: str | Path) -> None:
+        """Write config.json and model.safetensors of the torch module, which `pf.from_pretrained(path)` reads; no certificate."""
+        with extra("torch", "save_pretrained()"):
+            from provenformer.networks.export.torch_module import CircuitBlocks  # noqa: PLC0415
+        CircuitBlocks(self.network).save_pretrained(path)
 
     def save(self, path: str | Path) -> None:
         """Write network, certificate and manifest to a folder."""
