@@ -48,7 +48,7 @@ class CircuitCase:
             support = (tuple(low for low, _ in rows), tuple(high for _, high in rows))
         scale = float(rng.choice([1, 1, 1, 1, 1, 1e-6, 1e6, 1e-30, 1e30]))
         return cls(
-            random_expression(rng, bool(rng.random() < 0.3), int(rng.integers(1, 6)), circuit=True), scale, support, d, n,
+            random_expression(rng, bool(rng.random() < 0.3), circuit=True), scale, support, d, n,
             scale * 10.0 ** rng.uniform(-4, 0), float(rng.choice([np.inf, np.inf, np.inf, np.inf, 1, 2, 16])),
         )  # fmt: skip
 

@@ -53,6 +53,7 @@ CIRCUIT = (
     "np.max(np.tanh(({} + 0 * u)[..., :, None] - ({} + 0 * u)[..., None, :]), axis=-1)", "({}) ** 4", "({}) ** 5",
     "np.power(POS + np.square({}), 0.5)", "np.reciprocal(POS + np.square({}))", "np.abs({}) * u",
 )  # fmt: skip
+DEPTHS = (1, 1, 2, 2, 3, 3, 4, 5)  # most are shallow: a deep formula takes as long as twenty and meets the same rules
 TOKENS: Any = {"axis": -1, "keepdims": True}
 
 
@@ -124,8 +125,12 @@ HELPERS = (softmax, attention, causal, kernel, pairwise, weighted, normed, mixed
 NAMES: dict[str, Any] = {"pf": pf, "np": np, "scipy": scipy, **{helper.__name__: helper for helper in HELPERS}}
 
 
-def random_expression(rng: np.random.Generator, equivariant: bool, depth: int, circuit: bool = False) -> str:
+def random_expression(
+    rng: np.random.Generator, equivariant: bool, depth: int | None = None, circuit: bool = False
+) -> str:
     """An expression in u, the input moved to [-1, 1]; `circuit`: also with what only a formula needs, attention and the like."""
+    if depth is None:
+        depth = int(rng.choice(DEPTHS))
     if depth <= 0 or rng.random() < 0.08:
         return str(rng.choice(["u", "u", _filled(rng, "(CONST * u + CONST)")]))
     pools = [UNARY, UNARY, BINARY, OVER_TOKENS] + ([] if equivariant else [POSITIONAL]) + [CIRCUIT, CIRCUIT] * circuit
