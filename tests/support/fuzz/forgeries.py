@@ -43,7 +43,7 @@ SIZES: tuple[tuple[str, int, int, int, str, int], ...] = (
 FORMULAS = (  # made into circuits of three tokens: every kind of layer that a circuit can have
     "attention(u, u, np.tanh(u))", "np.tanh(u) * np.mean(u, axis=-1, keepdims=True)", "normed(u, 0.5, -1)", "pairwise(u, u, 0)",
     "causal(u, u, np.square(u))", "np.sort(np.tanh(u), axis=-1)", "u - np.max(u, axis=-1, keepdims=True)", "np.exp(u)",
-    "u / (1.5 + np.roll(u, 1, axis=-1))",
+    "u / (1.5 + np.roll(u, 1, axis=-1))", "u * np.roll(u, 1, axis=-1)",
 )  # fmt: skip
 LOOSENED = 1e6  # a forger who claims a large bound: whatever is accepted must still be below it
 MOST_POINTS = 1500
@@ -72,7 +72,8 @@ def genuine(index: int) -> Built:
         formula = FORMULAS[index - len(SIZES)]
         # sums over pairs by nodes: with as few tokens as these they would be gathered
         with patch.object(compiler, "choose_steps", lambda graph, *_: (0.25,) * len(graph.kernels)):
-            return CircuitCase(formula, 1.0, (-1.0, 1.0), 1, 3, 0.1, np.inf).compiled()
+            depth = 3 if formula.startswith("u * ") else 0
+            return CircuitCase(formula, 1.0, (-1.0, 1.0), 1, 3, 0.1, np.inf, depth).compiled()
     name, d, n, cells, construction, hidden = SIZES[index]
     f = pf.targets.get(name, d, n)
     if construction == "circuit":

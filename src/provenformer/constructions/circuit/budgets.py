@@ -27,6 +27,8 @@ ROUNDS = 8
 FOLDS = 6  # the depth that a refusal proposes
 GOAL = 0.98  # of the tolerance: what plans use of it
 SETTLED = 1e-3  # a relative gain in units that is not worth another round
+LEAST = 1e-150  # of a budget: its powers are numbers
+MOST = 1e100  # times as many units as allowed
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +114,10 @@ class Planner:
         best, fewest = budget, np.inf
         for _ in range(ROUNDS):
             gadgets, errors, _ = self.run(budget)
-            budget, found = self._within(self._moved(budget, gadgets, errors, tolerance), tolerance)
+            moved = self._moved(budget, gadgets, errors, tolerance)
+            if not all(LEAST < v < np.inf for v in moved.within.values()):
+                break  # errors count without limit somewhere: what was found before has too many units, and is refused
+            budget, found = self._within(moved, tolerance)
             if found == np.inf:
                 break
             total = sum(self.units(budget).values()) * max(1.0, found / tolerance)
@@ -215,7 +220,7 @@ class Planner:
         counts = self.units(budget)
         if (total := sum(counts.values())) <= room * max_units:
             return
-        fits = tolerance * (total / max_units) ** 2
+        fits = tolerance * min(total / max_units, MOST) ** 2
         fits *= max(1.0, sum(self.units(self.plan(fits)).values()) / max_units) ** 2
         worst = self.lowered.parts[max(counts, key=lambda i: counts[i])]
         raise too_many(f"about {total:,.0f}", fits, self.asked, max_units, self.size, worst)
