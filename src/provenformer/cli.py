@@ -268,6 +268,28 @@ def memorize(
 
 
 @app.command()
+def benchmark(
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    largest: Annotated[int, typer.Option("--largest", help="Tokens of the largest network, 3 to 32.")] = 32,
+    as_json: AsJson = False,
+) -> None:
+    """Verification problems with known answers: ONNX, VNN-LIB, instances.csv, witnesses, a README."""
+    from provenformer.instances.write import write_benchmark  # noqa: PLC0415  (circuits are loaded when they are needed)
+
+    with _working("compiling networks"):
+        found = write_benchmark(folder, largest)
+    hold = sum(problem.answer == "unsat" for problem in found)
+    if as_json:
+        _print_json({"folder": str(folder), "instances": len(found), "unsat": hold, "sat": len(found) - hold})
+    else:
+        networks = len({problem.network for problem in found})
+        counts = (
+            f"{len(found)} problems about {networks} networks, {hold} hold, {len(found) - hold} fail with a witness"
+        )
+        console.print(f"{counts}: {one_line(folder)}", soft_wrap=True)
+
+
+@app.command()
 def distance(
     folder: Folder,
     norm: Norm = 2,
