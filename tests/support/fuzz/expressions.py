@@ -162,8 +162,8 @@ def experts(x: Any, seed: int) -> Any:
 
 
 HELPERS = (
-    signed, soft_threshold, padded, windows, experts, softmax, attention, causal, kernel, pairwise, weighted, normed, mixed, across,
-    scan,
+    signed, soft_threshold, padded, windows, experts, softmax, attention, causal, kernel, pairwise, weighted, normed, mixed,
+    across, scan,
 )  # fmt: skip
 NAMES: dict[str, Any] = {"pf": pf, "np": np, "scipy": scipy, **{helper.__name__: helper for helper in HELPERS}}
 
