@@ -11,7 +11,19 @@ import numpy as np
 import pytest
 from fuzz.forgeries import assert_shown
 
-from provenformer.checker.circuit import derive, heads, kernels, pairs, pieces, precision, state, units, walk
+from provenformer.checker.circuit import (
+    derive,
+    heads,
+    kernels,
+    pairs,
+    pieces,
+    precision,
+    ranges,
+    scores,
+    state,
+    units,
+    walk,
+)
 from provenformer.checker.circuit.errors import Error
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
@@ -63,7 +75,7 @@ def what_heads_mix_is_not_compared(patch: Patch) -> None:
 
 
 def scores_are_not_compared(patch: Patch) -> None:
-    gap = heads.score_gap
+    gap = scores.score_gap
 
     def none(*args: Any) -> Any:
         found = gap(*args)
@@ -118,16 +130,16 @@ def units_read_what_was_fitted_to_them(patch: Patch) -> None:
 def inputs_have_no_positions(patch: Patch) -> None:
     start = walk._start
 
-    def without(network: Any, ranges: Any) -> Any:
+    def without(network: Any, known: Any) -> Any:
         positions = network.positions.copy()
         positions[: network.token_dim] = 0.0
-        return start(replace(network, positions=positions), ranges)
+        return start(replace(network, positions=positions), known)
 
     patch.setattr(walk, "_start", without)
 
 
 def ranges_are_smaller(patch: Patch) -> None:
-    of = walk.ranges_of
+    of = ranges.ranges_of
     patch.setattr(walk, "ranges_of", lambda graph, low, high: of(graph, 0.9 * low + 0.1 * high, 0.1 * low + 0.9 * high))
 
 
