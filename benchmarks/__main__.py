@@ -13,6 +13,7 @@ BENCHMARKS = [
     "bert_base",
     "report",
     "sharding",
+    "verifier",
 ]
 
 

@@ -20,7 +20,7 @@ import numpy
 
 from provenformer.bounds import composites
 from provenformer.bounds.intervals import Interval, as_interval, hull
-from provenformer.bounds.numpy_calls import AbstractArray, logsumexp, softmax
+from provenformer.bounds.numpy_calls import AbstractArray, logsumexp, run, softmax
 
 np: Any = numpy  # numpy dispatches its functions to intervals and slopes; its type stubs know only arrays
 
@@ -56,6 +56,9 @@ class Slope(AbstractArray):
     def along(self, name: str, axis: int) -> Slope:
         return _ALONG[name](self, axis)
 
+    def extent(self) -> tuple[float, float]:
+        return self.value.extent()
+
     def rearranged(self, parts: Sequence[Slope], move: composites.Move) -> Slope:
         """The move, in each direction: a move knows nothing of the axis in front."""
         directions = max(part.slope.shape[0] for part in parts)
@@ -74,7 +77,7 @@ def slopes_of(fn: Callable[[Any], Any], lo: Any, hi: Any) -> Slope:
     """Run a function on boxes lo <= x <= hi of shape (boxes, d, n), differentiating in each of the d n entries."""
     boxes, d, n = lo.shape
     seed = np.broadcast_to(np.eye(d * n).reshape(d * n, 1, d, n), (d * n, boxes, d, n))
-    y = fn(Slope(Interval(lo[None], hi[None]), Interval(seed, seed)))
+    y = run(fn, Slope(Interval(lo[None], hi[None]), Interval(seed, seed)))
     if not isinstance(y, Slope) or y.shape != (boxes, d, n):
         raise TypeError("the function does not keep the shape of a slope")
     full = (d * n, boxes, d, n)
@@ -133,6 +136,12 @@ def _root_slope(_: Interval, y: Interval) -> Interval:
 def _absolute(a: Slope) -> Slope:
     sign = Interval(np.where(a.value.lo >= 0, 1.0, -1.0), np.where(a.value.hi <= 0, -1.0, 1.0))
     return Slope(np.absolute(a.value), sign * a.slope)
+
+
+def _sign(a: Slope) -> Slope:
+    """Without bound where it may jump, whatever the argument's own slope is."""
+    jumps = (a.value.lo <= 0) & (a.value.hi >= 0) & np.ones(a.slope.shape, dtype=bool)
+    return Slope(np.sign(a.value), Interval(np.where(jumps, -np.inf, 0.0), np.where(jumps, np.inf, 0.0)))
 
 
 def _maximum(a: Slope, b: Slope) -> Slope:
@@ -232,6 +241,7 @@ _ELEMENTWISE: dict[str, Callable[..., Slope]] = {
     "tanh": _chain(np.tanh, lambda _, y: 1.0 - np.square(y)),
     "arctan": _chain(np.arctan, lambda x, _: 1.0 / (1.0 + np.square(x))),
     "expit": _chain(_primitive("expit"), lambda _, y: 0.25 - np.square(y - 0.5)),
+    "sign": _sign,
     "erf": _chain(_primitive("erf"), lambda x, _: 2.0 / np.sqrt(_PI) * np.exp(-np.square(x))),
 }
 _ALONG: dict[str, Callable[[Slope, int], Slope]] = {

@@ -23,7 +23,7 @@ from fuzz.forgeries import try_forgery
 from fuzz.kept import keep, random_case, tried
 from fuzz.outcome import Built, rejected
 
-SECONDS = 8  # of this process, for one case; some functions take the mean value form very long
+SECONDS = 4  # of this process, for one case; some functions take the mean value form very long
 OWN = 1  # forgeries of every network that was just made; one more is of a built-in target's
 MOST_LAYERS = 2000  # of a network that is forged: verifying a long one takes long
 LOOSE = 2.0  # bound over measured: half of all must be below

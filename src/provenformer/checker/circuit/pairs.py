@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.errors import Error
-from provenformer.checker.circuit.linear import Combination, combine, difference, hull, inner, largest, of_lin
+from provenformer.checker.circuit.linear import Combination, combine, difference, hull, inner, largest, of_lin, span
 from provenformer.checker.circuit.pieces import Pieces as Broken
 from provenformer.checker.circuit.pieces import Units, compare, read_pieces
 from provenformer.checker.circuit.precision import UNIT
@@ -69,8 +69,9 @@ def read_plane(written: Written, x: Combination, y: Combination) -> Plane:
     if not np.isfinite(both).all() or turn[one, two] <= 1e-9 * np.abs(both).max() ** 2:
         raise Rejected(f"{written.where}: its units do not read both of its arguments")
     row_x, row_y = np.linalg.solve(both, rows[[leads[one], leads[two]]])
-    scale = max(np.abs(row_x).max(), np.abs(row_y).max())
-    row_x, row_y = (np.where(np.abs(r) < 1e-14 * scale, 0.0, r) for r in (row_x, row_y))  # what the solve left behind
+    # what the solve left behind is no part of x or y: it would have no sign, and relative errors would be lost
+    dust = 2.0**-48 * float(np.linalg.cond(both)) * max(np.abs(row_x).max(), np.abs(row_y).max())
+    row_x, row_y = (np.where(np.abs(r) < dust, 0.0, r) for r in (row_x, row_y))
     directions = []
     for group, lead, a, b in zip(groups, leads, alpha, beta, strict=True):
         along = a * row_x + b * row_y
@@ -102,6 +103,19 @@ def _parallel(where: str, rows: FloatArray) -> tuple[list[NDArray[np.intp]], lis
     return groups, leads
 
 
+def _boxes(written: Written, one: Combination, whole: tuple[Combination, Combination]) -> FloatArray:
+    """(2, 1) or (2, n): between what a combination lies, at every token of its own where known numbers are added by token."""
+    low, high = range_of(written.graph, one, written.state.ranges)
+    if all(len(each.constant) == 1 for each in whole):
+        return np.array([[low], [high]])
+    bottom, top = span(one, written.state.ranges)
+    return np.array([np.maximum(bottom, low), np.minimum(top, high)])
+
+
+def _picked(boxes: list[FloatArray], tokens: list[int]) -> list[tuple[float, float]]:
+    return [(float(box[0, j]), float(box[1, j])) for box, j in zip(boxes, tokens, strict=True)]
+
+
 def write_product(written: Written, operation: Product, claim: Combination, before: Channel) -> Channel:
     """sum over directions of piecewise linear functions, each close to a parabola, whose sum is the product.
 
@@ -116,14 +130,15 @@ def write_product(written: Written, operation: Product, claim: Combination, befo
     error_x = relative_to_whole(plane.error_x, left, state)
     error_y = relative_to_whole(plane.error_y, right, state)
     own, terms = np.zeros(len(UNIT)), np.zeros(len(UNIT))
-    box = [range_of(graph, one, state.ranges) for one in (x, y)]
+    boxes = [_boxes(written, one, (left, right)) for one in (x, y)]
     for i in range(len(UNIT)):  # the parabolas are compared where the numbers are that an arithmetic may find there
         reach = float(error_x.plain[i]), float(error_y.plain[i])
         if not np.isfinite(reach).all():
             own[i] = np.inf
             continue
-        ends = [(low - far, high + far) for (low, high), far in zip(box, reach, strict=True)]
-        for j, a, b, m in classes(written.offsets, left.constant[None], right.constant[None], written.constant[None]):
+        known = (written.offsets, left.constant[None], right.constant[None], written.constant[None])
+        for j, a, b, m, *at in classes(*known, *boxes):
+            ends = [(low - far, high + far) for (low, high), far in zip(_picked(boxes, at), reach, strict=True)]
             shift = float(left.constant[a]), float(right.constant[b])
             off, total = _parabolas(written, plane, j, shift, float(written.constant[m]), ends)
             own[i], terms[i] = max(own[i], off[i]), max(terms[i], total[i])
