@@ -88,8 +88,8 @@ def make_pictures(_: Any) -> None:
 
 def write_commands(_: Any) -> None:
     """The command line, as Typer documents it."""
-    from provenformer.bert.cli import app as bert_app
     from provenformer.cli import app
+    from provenformer.cli.bert import app as bert_app
 
     folder = DOCS / "_generated"
     folder.mkdir(exist_ok=True)
