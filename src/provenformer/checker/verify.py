@@ -142,6 +142,9 @@ def _compared(claim: Claim, derived: float, terms: dict[str, float], false: str 
         return Report(False, claim.bound, derived, reason, terms, claim)
     if false:
         return Report(False, claim.bound, derived, false, terms, claim)
+    if claim.kind == "statistical":  # no bound: what is rare can be missed twice
+        reason = f"the estimate {claim.bound:.6g} is not below what samples of these weights give; it is not a bound"
+        return Report(True, claim.bound, derived, reason, terms, claim)
     where = f" on the {claim.pairs:,} stored pairs only" if claim.domain == "data" else " for these weights"
     return Report(True, claim.bound, derived, f"the bound {rounded_up(claim.bound)} holds{where}", terms, claim)
 

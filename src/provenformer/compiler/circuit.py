@@ -23,6 +23,7 @@ from provenformer.base.errors import ProvenformerError, Rejected
 from provenformer.base.extras import extra
 from provenformer.certificates.certificate import CIRCUIT_BASIS, Certificate
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
+from provenformer.compiler.disguise import disguised_circuit
 from provenformer.compiler.request import Request, require_depth, require_norm_order, require_tolerance, require_whole
 from provenformer.constructions.circuit.build import Built, build, drawn
 from provenformer.constructions.circuit.kernels import choose_steps
@@ -32,6 +33,7 @@ from provenformer.constructions.relax import TINY_WIDTH
 from provenformer.functions.distance import entries_factor
 from provenformer.functions.targets import AGREES, Target
 from provenformer.networks.circuit import CircuitNetwork
+from provenformer.networks.disguise import Disguised
 from provenformer.networks.inside import named_states, patterns
 from provenformer.storage import save, target_spec
 from provenformer.symbols.trace import Traced, follow, samples
@@ -108,6 +110,16 @@ class CompiledCircuit:
     def hook_names(self) -> dict[str, tuple[str, ...]]:
         """By hook name of TransformerLens: what each channel holds there, what each head and unit adds to, in words."""
         return hook_names(self.network, self.circuit)
+
+    def disguised(
+        self, *, seed: int = 0, rotate: bool = True, compress: bool = False, within: float | None = None
+    ) -> Disguised:
+        """The circuit with weights as trained models have them, and `bounds` on its distance from the target that still hold.
+
+        `rotate` turns the residual stream by a random rotation; `compress` leaves out directions that nothing writes or reads;
+        `within` adds to every weight as much noise as keeps the bound in float64 within that. See docs/lens.md.
+        """
+        return disguised_circuit(self, seed=seed, rotate=rotate, compress=compress, within=within)
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write config.json and model.safetensors of the torch module, which `pf.from_pretrained(path)` reads; no certificate."""
