@@ -91,10 +91,13 @@ class CompiledCircuit:
         """The network as a torch module. Needs the extra `torch`, else raises MissingExtra."""
         return self.network.to_torch()
 
-    def to_transformer_lens(self, values: ArrayLike, dtype: DTypeLike = np.float64) -> TransformerBridge:
+    def to_transformer_lens(
+        self, values: ArrayLike, dtype: DTypeLike = np.float64, *, answers: ArrayLike | None = None
+    ) -> TransformerBridge:
         """A model of TransformerLens whose token id i is the token values[i] of the box; `hook_names` says what is where.
 
-        Logits (batch, n, d) are the network's output, transposed. Needs the extra `lens`, else raises MissingExtra.
+        Logits (batch, n, d) are the network's output, transposed; with `answers`, numbers, they are scores
+        (batch, n, answers), the largest that of the nearest answer. Needs the extra `lens`, else raises MissingExtra.
         """
         tokens = np.asarray(values, dtype=np.float64)
         columns = tokens.reshape(-1, 1) if tokens.ndim == 1 else tokens
@@ -104,7 +107,7 @@ class CompiledCircuit:
                 f"values reach from {tokens.min():g} to {tokens.max():g}, outside the box {low} to {high} of the certificate; "
                 "give tokens in the box, or compile for a larger support."
             )
-        return self.network.to_transformer_lens(tokens, dtype)
+        return self.network.to_transformer_lens(tokens, dtype, answers=answers)
 
     @cached_property
     def hook_names(self) -> dict[str, tuple[str, ...]]:
