@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 CIRCUIT = "circuit"
 Result = TypeVar("Result")
 ATTEMPTS = 4
+ROOM = 1e-9  # stated beyond what the checker finds: on another machine its sums may be taken in another order
 SMALLEST_FACTOR = 1e-150  # of (d n vol)^(1/p); 1 over it is the largest
 
 
@@ -142,13 +143,13 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
     sup, whole, max_units = _limits(target, request)
     depth = require_depth(request.depth)
     progress("tracing the formula")
-    plain, goal = follow(target, depth=depth), sup
+    plain, goal = follow(target, depth=depth), sup / (1 + ROOM)
     for _ in range(ATTEMPTS):
         progress(f"building within {goal:.3g}")
         made = partial(build, tolerance=goal, max_units=max_units, asked=sup * whole / goal)
         traced, built = _with_kernels(target, plain, goal, made)
         checked = _checked(target, traced, built)
-        bounds = {name: max(value, getattr(checked, name)) for name, value in built.bounds.items()}
+        bounds = {name: max(value, getattr(checked, name)) * (1 + ROOM) for name, value in built.bounds.items()}
         if bounds["float64"] <= sup:
             break
         # below the builder's own bound by as much as the checker is above it: sizes are whole, a small step may change none
@@ -166,8 +167,8 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
 def plan_circuit(target: Target, request: Request, choice: str) -> CircuitPlan:
     """The sizes of what compile_circuit() builds at the first attempt; the graph is not yet compared with the function."""
     sup, whole, max_units = _limits(target, request)
-    plain = follow(target, depth=require_depth(request.depth))
-    _, (_, sheet) = _with_kernels(target, plain, sup, lambda lowered: drawn(lowered, sup, max_units, whole))
+    plain, goal = follow(target, depth=require_depth(request.depth)), sup / (1 + ROOM)
+    _, (_, sheet) = _with_kernels(target, plain, goal, lambda lowered: drawn(lowered, goal, max_units, whole))
     return replace(sheet.plan(), choice=choice)
 
 
