@@ -69,8 +69,9 @@ def read_plane(written: Written, x: Combination, y: Combination) -> Plane:
     if not np.isfinite(both).all() or turn[one, two] <= 1e-9 * np.abs(both).max() ** 2:
         raise Rejected(f"{written.where}: its units do not read both of its arguments")
     row_x, row_y = np.linalg.solve(both, rows[[leads[one], leads[two]]])
-    scale = max(np.abs(row_x).max(), np.abs(row_y).max())
-    row_x, row_y = (np.where(np.abs(r) < 1e-14 * scale, 0.0, r) for r in (row_x, row_y))  # what the solve left behind
+    # what the solve left behind is no part of x or y: it would have no sign, and relative errors would be lost
+    dust = 2.0**-48 * float(np.linalg.cond(both)) * max(np.abs(row_x).max(), np.abs(row_y).max())
+    row_x, row_y = (np.where(np.abs(r) < dust, 0.0, r) for r in (row_x, row_y))
     directions = []
     for group, lead, a, b in zip(groups, leads, alpha, beta, strict=True):
         along = a * row_x + b * row_y

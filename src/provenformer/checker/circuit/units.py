@@ -35,7 +35,7 @@ from provenformer.checker.circuit.state import Channel, State, known_rounding
 from provenformer.networks.circuit import CircuitBlock
 from provenformer.symbols.graph import Apply, Graph, Pieces
 
-RELATIVE = 1.6 ** np.arange(-44.0, -1.0)  # the relative errors that are tried, 1e-9 to 0.4
+MOST_RELATIVE = 40  # relative errors that are tried for a table
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,9 +304,28 @@ def _through(deviation: Deviations, pieces: Broken, error: Error) -> Error:
         with np.errstate(divide="ignore", invalid="ignore"):
             if least.min() > 0:
                 pairs.append((zero, (total / least).max(axis=1)))
-            pairs += [(np.maximum((total - r * least).max(axis=1), 0.0), np.full(len(UNIT), r)) for r in RELATIVE]
+            for r in _relative(least, total[0] if np.isfinite(total[0]).all() else np.zeros_like(least)):
+                pairs.append((np.maximum((total - r * least).max(axis=1), 0.0), np.full(len(UNIT), r)))
     alphas, rhos = zip(*pairs, strict=True)
     return Error(np.array(alphas), np.array(rhos))
+
+
+def _relative(least: FloatArray, total: FloatArray) -> FloatArray:
+    """Which rho to try in total <= alpha + rho least: slopes of the upper hull of these points. Any choice gives a true bound."""
+    order = np.lexsort((-total, least))
+    x, y = least[order], total[order]
+    first = np.append(True, np.diff(x) > 0)
+    x, y = x[first], y[first]
+    below = np.ones(1, dtype=bool)
+    while below.any() and len(x) > 2:
+        left, right = (y[1:-1] - y[:-2]) * (x[2:] - x[1:-1]), (y[2:] - y[1:-1]) * (x[1:-1] - x[:-2])
+        below = left <= right
+        below[1:] &= ~below[:-1]  # of neighbours one at a time: without it the other may be on the hull
+        x, y = (np.concatenate([v[:1], v[1:-1][~below], v[-1:]]) for v in (x, y))
+    slopes = np.sort((np.diff(y) / np.diff(x))[np.diff(y) > 0])
+    if len(slopes) > MOST_RELATIVE:
+        slopes = slopes[np.linspace(0, len(slopes) - 1, MOST_RELATIVE).astype(int)]
+    return slopes
 
 
 def active(units: Units, low: float, high: float) -> float:
