@@ -25,10 +25,8 @@ Step = Callable[[Array], None]  # changes a state
 Look = Callable[[Array, Array], Array]  # state, values (v, batch, key) -> what every query gets (v, batch, query or 1)
 MEMORY = 2**22  # numbers in the largest array of one pass: what is run at once is chosen by it
 HIDDEN = 2**17  # numbers of hidden units at a time: they stay near the processor
-LARGE, SPARSE = (
-    1 << 16,
-    1 / 32,
-)  # entries of a matrix, and share of them that is not 0, from and up to which zeros are left out
+LARGE = 1 << 16  # entries from which on a matrix is kept without its zeros,
+SPARSE = 1 / 32  # if no larger share of them is something else
 FEW_KEYS = 1 / 8  # share of keys that weigh something below which they are looked up one by one
 
 
