@@ -23,6 +23,7 @@ from provenformer.base.errors import BeyondLimits, ProvenformerError, Rejected
 from provenformer.base.extras import extra
 from provenformer.certificates.certificate import CIRCUIT_BASIS, Certificate
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
+from provenformer.compiler.disguise import disguised_circuit
 from provenformer.compiler.request import Request, require_depth, require_norm_order, require_tolerance, require_whole
 from provenformer.constructions.circuit.build import Built, build, drawn
 from provenformer.constructions.circuit.kernels import choose_steps
@@ -32,6 +33,7 @@ from provenformer.constructions.relax import TINY_WIDTH
 from provenformer.functions.distance import entries_factor
 from provenformer.functions.targets import AGREES, Target
 from provenformer.networks.circuit import CircuitNetwork
+from provenformer.networks.disguise import Disguised
 from provenformer.networks.inside import named_states, patterns
 from provenformer.storage import save, target_spec
 from provenformer.symbols.graph import Apply, PairMean, Product
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 CIRCUIT = "circuit"
 Result = TypeVar("Result")
 ATTEMPTS = 4
+ROOM = 1e-9  # stated beyond what the checker finds: on another machine its sums may be taken in another order
 SMALLEST_FACTOR = 1e-150  # of (d n vol)^(1/p); 1 over it is the largest
 
 
@@ -85,10 +88,13 @@ class CompiledCircuit:
         """The network as a torch module. Needs the extra `torch`, else raises MissingExtra."""
         return self.network.to_torch()
 
-    def to_transformer_lens(self, values: ArrayLike, dtype: DTypeLike = np.float64) -> TransformerBridge:
+    def to_transformer_lens(
+        self, values: ArrayLike, dtype: DTypeLike = np.float64, *, answers: ArrayLike | None = None
+    ) -> TransformerBridge:
         """A model of TransformerLens whose token id i is the token values[i] of the box; `hook_names` says what is where.
 
-        Logits (batch, n, d) are the network's output, transposed. Needs the extra `lens`, else raises MissingExtra.
+        Logits (batch, n, d) are the network's output, transposed; with `answers`, numbers, they are scores
+        (batch, n, answers), the largest that of the nearest answer. Needs the extra `lens`, else raises MissingExtra.
         """
         tokens = np.asarray(values, dtype=np.float64)
         columns = tokens.reshape(-1, 1) if tokens.ndim == 1 else tokens
@@ -98,12 +104,22 @@ class CompiledCircuit:
                 f"values reach from {tokens.min():g} to {tokens.max():g}, outside the box {low} to {high} of the certificate; "
                 "give tokens in the box, or compile for a larger support."
             )
-        return self.network.to_transformer_lens(tokens, dtype)
+        return self.network.to_transformer_lens(tokens, dtype, answers=answers)
 
     @cached_property
     def hook_names(self) -> dict[str, tuple[str, ...]]:
         """By hook name of TransformerLens: what each channel holds there, what each head and unit adds to, in words."""
         return hook_names(self.network, self.circuit)
+
+    def disguised(
+        self, *, seed: int = 0, rotate: bool = True, compress: bool = False, within: float | None = None
+    ) -> Disguised:
+        """The circuit with weights as trained models have them, and `bounds` on its distance from the target that still hold.
+
+        `rotate` turns the residual stream by a random rotation; `compress` leaves out directions that nothing writes or reads;
+        `within` adds to every weight as much noise as keeps the bound in float64 within that. See docs/lens.md.
+        """
+        return disguised_circuit(self, seed=seed, rotate=rotate, compress=compress, within=within)
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write config.json and model.safetensors of the torch module, which `pf.from_pretrained(path)` reads; no certificate."""
@@ -139,12 +155,12 @@ def plan_circuit(target: Target, request: Request, choice: str) -> CircuitPlan:
     these are built and checked, as they will be.
     """
     sup, whole, max_units = _limits(target, request)
-    plain = follow(target, depth=require_depth(request.depth))
+    plain, goal = follow(target, depth=require_depth(request.depth)), sup / (1 + ROOM)
     _, sizes = _with_kernels(
         target,
         plain,
-        sup,
-        lambda lowered: None if _has_tables(lowered) else drawn(lowered, sup, max_units, whole)[1].plan(),
+        goal,
+        lambda lowered: None if _has_tables(lowered) else drawn(lowered, goal, max_units, whole)[1].plan(),
     )
     return replace(sizes or _sizes(_certified(target, request, plain).built.network), choice=choice)
 
@@ -174,13 +190,13 @@ class _Certified:
 def _certified(target: Target, request: Request, plain: Traced) -> _Certified:
     """Built until the checker, too, finds no more than the tolerance."""
     sup, whole, max_units = _limits(target, request)
-    goal = sup
+    goal = sup / (1 + ROOM)
     for _ in range(ATTEMPTS):
         request.progress(f"building within {goal:.3g}")
         made = partial(build, tolerance=goal, max_units=max_units, asked=sup * whole / goal)
         traced, built = _with_kernels(target, plain, goal, made)
         checked = _checked(target, traced, built)
-        bounds = {name: max(value, getattr(checked, name)) for name, value in built.bounds.items()}
+        bounds = {name: max(value, getattr(checked, name)) * (1 + ROOM) for name, value in built.bounds.items()}
         if bounds["float64"] <= sup:
             return _Certified(traced, built, checked, bounds)
         # below the builder's own bound by as much as the checker is above it: sizes are whole, a small step may change none

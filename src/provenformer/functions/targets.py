@@ -313,10 +313,23 @@ def names() -> Sequence[str]:
 
 
 def is_built_in(target: Target) -> bool:
-    """Whether it is one of these functions, not only named like one: then its equivariance follows from the formula."""
-    fn = target.fn.args[0] if isinstance(target.fn, partial) and target.fn.args else target.fn
-    entry = _BUILT_IN.get(target.name)
-    return entry is not None and fn is entry.fn and target.equivariant == entry.equivariant
+    """Whether it is the listed target of its name on its box, not only named like one or of the same formula.
+
+    Then all that it says of itself is this list's word; a Lipschitz constant may be left out.
+    """
+    if target.name not in _BUILT_IN:
+        return False
+    listed = get(target.name, target.token_dim, target.seq_len, target.support)
+    facts = (target.equivariant, target.vanishes_outside) == (listed.equivariant, listed.vanishes_outside)
+    return facts and target.lipschitz in (None, listed.lipschitz) and _is_same(target.fn, listed.fn)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two functions are one, or one formula in the same coordinates."""
+    if not (isinstance(one, partial) and isinstance(other, partial)):
+        return one is other
+    same = one.func is other.func and len(one.args) == len(other.args) and not one.keywords
+    return same and all(a is b or np.array_equal(a, b) for a, b in zip(one.args, other.args, strict=True))
 
 
 def describe(name: str) -> str:

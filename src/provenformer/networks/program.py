@@ -128,15 +128,15 @@ def _product(weights: Any, values: Array) -> Array:
 
 def _feed_forward(block: CircuitBlock, dtype: np.dtype[Any]) -> Step:
     """state += W_2 relu(W_1 state + b_1) + b_2, some units at a time."""
-    rows, sign, which = _directions(block.W_1)
-    directions, writes = _Reads.of(rows, dtype), _Writes.of(block.W_2, dtype)
+    rows, sign, which = directions(block.W_1)
+    reads, writes = _Reads.of(rows, dtype), _Writes.of(block.W_2, dtype)
     signs, b_1 = sign.astype(dtype)[:, None, None], block.b_1.astype(dtype)[:, None, None]
     biased = np.flatnonzero(block.b_2)
     b_2 = block.b_2[biased].astype(dtype)[:, None, None]
 
     def step(state: Array) -> None:
         if len(b_1):
-            read = directions(state)
+            read = reads(state)
             count = max(1, HIDDEN // max(1, read[0].size))
             total = np.zeros((len(writes.channels), *state.shape[1:]), dtype=dtype)
             for i in range(0, len(b_1), count):
@@ -151,7 +151,7 @@ def _feed_forward(block: CircuitBlock, dtype: np.dtype[Any]) -> Step:
     return step
 
 
-def _directions(W_1: FloatArray) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
+def directions(W_1: FloatArray) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
     """Rows that differ in more than sign, and of every unit its sign and which of them it reads: W_1 = sign * rows[which]."""
     if not W_1.size:
         return W_1, np.ones(len(W_1)), np.arange(len(W_1))

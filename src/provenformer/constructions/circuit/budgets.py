@@ -31,6 +31,8 @@ GOAL = 0.98  # of the tolerance: what plans use of it
 SETTLED = 1e-3  # a relative gain in units that is not worth another step
 FEWEST = 6.0  # units of a product, two squares of three pieces: its error does not grow beyond theirs
 SHORTEST = 0.05  # steps
+LEAST = 1e-150  # of a budget: its powers are numbers
+MOST = 1e100  # times as many units as allowed
 TURNS, MOST_TURNS = (16.0, 4.0, 2.0, 1.3), 3  # of knobs: by how much, and how often in a row
 
 
@@ -241,12 +243,14 @@ class Planner:
             for part, less, gain in parts:
                 part[i] *= (max(less, 1e-12) / max(gain, 1e-9)) ** (2 / 3)
                 total += max(gain, 1e-9) * part[i]
-        return Budget(within, relative, {}).scaled(tolerance / total)
+        moved = Budget(within, relative, {}).scaled(tolerance / total)
+        # Where errors count without limit nothing is gained: what was there has too many units, and is refused.
+        return moved if all(LEAST < v < np.inf for v in moved.within.values()) else budget
 
     def _pieces_per_error(self, part: int, budget: Budget) -> FloatArray:
         """By cell (a product: in all) the pieces divided by what is allowed."""
         if part in self.products:
-            return np.array([self.products[part] * budget.within[part] ** -1.5])
+            return np.array([self.products[part] * max(budget.within[part], LEAST) ** -1.5])
         density, allowed = self.densities[part], self.allowed(part, budget)
         return np.asarray(np.sqrt(density.bend / (16 * allowed)) * np.diff(density.edges) / allowed)
 
@@ -282,7 +286,7 @@ class Planner:
         counts = self.units(budget)
         if (total := sum(counts.values())) <= room * max_units:
             return
-        fits = tolerance * (total / max_units) ** 2
+        fits = tolerance * min(total / max_units, MOST) ** 2
         fits *= max(1.0, sum(self.units(self.plan(fits)).values()) / max_units) ** 2
         worst = self.lowered.parts[max(counts, key=lambda i: counts[i])]
         raise too_many(f"about {total:,.0f}", fits, self.asked, max_units, self.size, worst)
