@@ -9,10 +9,10 @@ so computing the bound itself in float64 errs by a small share of it, for which 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from provenformer.base.arrays import FloatArray
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Head
@@ -196,7 +196,7 @@ class _Walk:
     def _units(self, block: CircuitBlock, disguised: CircuitBlock, size: FloatArray) -> None:
         hidden = self._read(block.W_1, disguised.W_1, block.b_1, disguised.b_1, size)
         off, reach = hidden.off, hidden.size + hidden.off
-        moved = _through(block, self.moved) + np.abs(block.W_2) @ hidden.fresh
+        moved = np.max([self._moved(block, hidden.fresh, on) for on in self._switches(block, size, off)], axis=0)
         written = self._state(size) + np.abs(disguised.W_2) @ reach + np.abs(disguised.b_2)
         dust = self._written(block.W_2, disguised.W_2) @ reach
         dust += self._written(block.b_2[:, None], disguised.b_2[:, None])[:, 0]
@@ -204,6 +204,20 @@ class _Walk:
         self.dust = self.dust + dust + self._sum(terms) * written + self.tiny * terms
         self.moved = moved
         self.made += [(block.W_2, hidden.size), (block.b_2[:, None], np.ones(1))]
+
+    def _moved(self, block: CircuitBlock, fresh: FloatArray, on: NDArray[np.bool_]) -> FloatArray:
+        """How far channels are moved after the units, at tokens at which no others are ever on."""
+        some = replace(block, W_1=block.W_1[on], b_1=block.b_1[on], W_2=block.W_2[:, on])
+        return np.asarray(_through(some, self.moved) + np.abs(some.W_2) @ fresh[on])
+
+    def _switches(self, block: CircuitBlock, size: FloatArray, off: FloatArray) -> NDArray[np.bool_]:
+        """(classes of tokens, units): which units may be on, here or in the circuit, by what positions say of it."""
+        constant = self.network.constant_channels
+        at, rows = self.network.positions[constant], block.W_1[:, constant]
+        known = rows @ at + block.b_1[:, None]
+        doubt = self._here(len(at) + 3) * (np.abs(rows) @ np.abs(at) + np.abs(block.b_1)[:, None])
+        reach = np.abs(block.W_1[:, ~constant]) @ size[~constant] * SAFETY + off
+        return np.unique(known + doubt * SAFETY + reach[:, None] > 0, axis=1).T
 
 
 def _through(block: CircuitBlock, moved: FloatArray) -> FloatArray:
