@@ -67,11 +67,13 @@ class Disguised(HoldsArrays):
             from provenformer.networks.export.torch_module import CircuitBlocks  # noqa: PLC0415
         return CircuitBlocks(self)
 
-    def to_transformer_lens(self, values: ArrayLike, dtype: DTypeLike = np.float64) -> TransformerBridge:
+    def to_transformer_lens(
+        self, values: ArrayLike, dtype: DTypeLike = np.float64, *, answers: ArrayLike | None = None
+    ) -> TransformerBridge:
         """A model of TransformerLens: token id i is the number, or the d numbers, values[i]. Needs the extra `lens`."""
         with extra("lens", "to_transformer_lens()"):
             from provenformer.networks.export.lens_model import lens_model  # noqa: PLC0415
-        return lens_model(self, values, dtype)
+        return lens_model(self, values, dtype, answers)
 
     def in_precision(self, dtype: DTypeLike) -> Disguised:
         """All weights rounded to `dtype`, as float64."""
