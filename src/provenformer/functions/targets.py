@@ -22,6 +22,7 @@ from provenformer.base.errors import ProvenformerError, TargetError
 
 Function = Callable[[Any], Any]
 AGREES = 1e-9  # two ways to compute a function in float64 differ by at most this share of its largest value
+FLOAT_LIMIT = float(np.finfo(np.float64).max)
 SIZE_LIMIT = 1 << 16  # numbers per token, tokens per sequence
 MANY = 1 << 13  # sequences in the largest batch on which a function is tried,
 PAIRS = 1 << 21  # or fewer: so many pairs of numbers of a sequence in all, since functions compare tokens
@@ -72,6 +73,8 @@ class Target:
             ) from error
         if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high)) and np.all(low < high)):
             raise ProvenformerError(f"support={shown} is not a finite box with low < high; give (low, high).")
+        if not (high / 2 - low / 2 < FLOAT_LIMIT / 2).all():
+            raise ProvenformerError(f"support={shown} is wider than float64 can hold; give a smaller box.")
         if self.lipschitz is not None and not _is_constant(self.lipschitz):
             raise ProvenformerError(f"lipschitz={self.lipschitz} is not a finite number >= 0; leave it out if unknown.")
         if self.lipschitz is not None:

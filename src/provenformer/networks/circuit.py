@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 HEAD_SHAPES = {"W_Q": "mD", "b_Q": "m", "W_K": "mD", "W_V": "vD", "W_O": "Dv"}
 BLOCK_SHAPES = {"W_1": "rD", "b_1": "r", "W_2": "Dr", "b_2": "D"}
+LARGEST_INPUT = {"float64": 2.0**200, "float32": 2.0**60}  # no box of a certificate reaches further
 DEEPEST = 24  # folds of a square: 4^-24 is less than float64 sees
 
 
@@ -168,6 +169,11 @@ class CircuitNetwork(FloatNetwork):
     def run(self, x: FloatArray, dtype: DTypeLike = np.float64) -> FloatArray:
         """g(x), every operation in `dtype` (float64 or float32), weights rounded to it; the result as float64."""
         x = require_sequences(x, self.token_dim, self.seq_len)
+        largest, limit = float(np.abs(x).max(initial=0.0)), LARGEST_INPUT[np.dtype(dtype).name]
+        if largest > limit:
+            raise ProvenformerError(
+                f"X has an entry of size {largest:.3g}, far beyond any box; above {limit:.3g} numbers may overflow: give smaller."
+            )
         return self._program(dtype).run(x.reshape(-1, *x.shape[-2:])).reshape(x.shape)
 
     def states(self, x: FloatArray, every_attention_layer: bool = False) -> Iterator[State]:
