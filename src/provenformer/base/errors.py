@@ -30,7 +30,7 @@ class Rejected(Exception):  # noqa: N818  (a verdict, not an error)
 
 
 class BeyondLimits(Rejected):
-    """Numbers so large that the checker claims nothing of them."""
+    """Its numbers are so large that nothing is claimed of them."""
 
 
 def one_line(text: object) -> str:
