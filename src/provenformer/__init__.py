@@ -1,8 +1,12 @@
 """provenformer: Transformers constructed from a function, with a certificate."""
 
+from __future__ import annotations
+
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provenformer.base.errors import ProvenformerError
+from provenformer.base.extras import extra
 from provenformer.base.version import __version__
 from provenformer.bounds.helpers import attend, normalize
 from provenformer.bounds.numpy_calls import logsumexp, softmax
@@ -21,6 +25,8 @@ from provenformer.functions.targets import Target
 from provenformer.storage import Saved, load
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from provenformer.compiler.circuit import CompiledCircuit
 
 __all__ = [
@@ -42,6 +48,7 @@ __all__ = [
     "compile",
     "compile_tokens",
     "distance",
+    "from_pretrained",
     "is_contextual_mapping",
     "load",
     "logsumexp",
@@ -52,6 +59,13 @@ __all__ = [
     "targets",
     "verify",
 ]
+
+
+def from_pretrained(path: str | Path) -> nn.Module:
+    """The torch module that `save_pretrained` wrote: config.json and model.safetensors. Needs the extra `torch`."""
+    with extra("torch", "from_pretrained()"):
+        from provenformer.networks.export.torch_module import CircuitBlocks  # noqa: PLC0415
+    return CircuitBlocks.from_pretrained(path)
 
 
 def __getattr__(name: str) -> Any:

@@ -24,6 +24,7 @@ from provenformer.base.extras import extra
 from provenformer.base.files import parse_json
 from provenformer.certificates.claim import YOURS, claim_about, claim_about_pairs
 from provenformer.compiler.compile import CIRCUIT
+from provenformer.compiler.request import MAX_UNITS
 from provenformer.constructions import registry
 from provenformer.functions import targets
 from provenformer.functions.targets import Target
@@ -44,6 +45,8 @@ HowOrDefault = Annotated[
     str | None,
     typer.Option("--construction", help="circuit, sum, paper or wide. Default: circuit if f can be traced, else sum."),
 ]
+Depth = Annotated[int, typer.Option("--depth", help="Of a circuit: fold squares so often; deeper, with fewer units.")]
+MaxUnits = Annotated[int, typer.Option("--max-units", help="The most ReLUs of a circuit.")]
 Norm = Annotated[float, typer.Option("--norm", "-p", help="Norm order p >= 1; inf for the sup norm of a circuit.")]
 Support = Annotated[str, typer.Option("--support", help="The box, LOW,HIGH.")]
 Positional = Annotated[bool, typer.Option("--positional", help="A function of your own that is not equivariant.")]
@@ -103,6 +106,8 @@ def plan(
     cells: Annotated[int | None, typer.Option("--cells", "-N", help="Cells per axis of a table; 8 by default.")] = None,
     norm: Norm = 2,
     construction: HowOrDefault = None,
+    max_units: MaxUnits = MAX_UNITS,
+    depth: Depth = 0,
     support: Support = "0,1",
     positional: Positional = False,
     as_json: AsJson = False,
@@ -115,7 +120,10 @@ def plan(
         sizes = pf.plan(token_dim, seq_len, 8 if cells is None else cells, construction, positional)
     else:
         f = _target(target, token_dim, seq_len, support, positional, None)
-        sizes = pf.plan(f, tolerance=tolerance, norm_order=norm, cells_per_axis=cells, construction=construction)
+        sizes = pf.plan(
+            f, tolerance=tolerance, norm_order=norm, cells_per_axis=cells, construction=construction,
+            max_units=max_units, depth=depth,
+        )  # fmt: skip
     if as_json:
         _print_json(sizes.to_json())
         return
@@ -133,7 +141,9 @@ def compile_target(
     cells: Annotated[int | None, typer.Option("--cells", "-N", help="Cells per axis instead of a tolerance.")] = None,
     norm: Norm = 2,
     construction: HowOrDefault = None,
-    hidden_dim: Annotated[int, typer.Option(help="Hidden units per layer, 4 W: width for depth.")] = 4,
+    max_units: MaxUnits = MAX_UNITS,
+    depth: Depth = 0,
+    hidden_dim: Annotated[int, typer.Option(help="Hidden units per layer of a table, 4 W: width for depth.")] = 4,
     support: Support = "0,1",
     positional: Positional = False,
     lipschitz: Lipschitz = None,
@@ -145,7 +155,7 @@ def compile_target(
     with _working(f"compiling {f.name}") as say:
         c = pf.compile(
             f, tolerance=tolerance, cells_per_axis=cells, norm_order=norm, construction=construction,
-            hidden_dim=hidden_dim, progress=say,
+            max_units=max_units, depth=depth, hidden_dim=hidden_dim, progress=say,
         )  # fmt: skip
         if output is not None:
             say("saving")

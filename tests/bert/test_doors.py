@@ -10,7 +10,7 @@ import pytest
     [
         ("bert", "bert.model.config", "MixerBertConfig"),
         ("bert", "bert.model.models", "MixerBertForPreTraining"),
-        ("bert", "bert.model.slot", "replace_attention"),
+        ("bert", "bert.model.replacing", "replace_attention"),
         ("bert", "bert.model.mixers", "MIXERS"),
         ("bert.mixers", "bert.model.mixers", "SepConv"),
         ("bert.config", "bert.model.config", "MixerBertConfig"),

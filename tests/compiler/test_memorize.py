@@ -100,7 +100,7 @@ def test_the_same_pair_twice_is_no_contradiction() -> None:
         (np.full((1, 1, 2), np.nan), np.zeros((1, 1, 2)), "finite"),
         (np.zeros((1, 1, 2)), np.full((1, 1, 2), np.inf), "finite"),
         ([["a"]], [["b"]], "numbers"),
-        (np.array([[[0.0, 1e-15]]]), np.zeros((1, 1, 2)), "apart"),
+        (np.array([[[0.0, 1e-15]]]), np.array([[[0.0, 1.0]]]), "apart"),
     ],
 )
 def test_bad_data(x: object, y: object, match: str) -> None:
@@ -216,3 +216,48 @@ def test_arguments_that_make_no_sense_are_refused_in_one_line(vocab: Any, seq_le
 def test_seeds_that_make_no_sense_are_refused_in_one_line(seed: Any) -> None:
     with pytest.raises(pf.ProvenformerError, match="seed"):
         pf.memorize(np.zeros((1, 1, 2)), np.zeros((1, 1, 2)), seed=seed)
+
+
+@pytest.mark.parametrize("positional", [False, True])
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_outputs_that_differ_by_rounding_alone(d: int, positional: bool) -> None:
+    """A mean over permuted tokens differs in the last bit; the certificate counts that difference as error."""
+    rng = np.random.default_rng(d)
+    x = rng.normal(size=(20, d, 5)) * 1e3
+    x = np.concatenate([x, x[..., ::-1], x[..., [2, 0, 3, 1, 4]]])
+    y = x + x.mean(axis=-1, keepdims=True)
+    assert (y[20:40][..., ::-1] != y[:20]).any()
+    c = pf.memorize(x, y, positional=positional)
+    assert np.abs(c.network(x) - y).max() == c.certificate.bound <= 1e-8
+
+
+def test_what_is_more_than_rounding_is_still_a_contradiction() -> None:
+    x = np.array([[[1.0, 2.0]], [[2.0, 1.0]]])
+    with pytest.raises(pf.ProvenformerError, match="pairs 0 and 1"):
+        pf.memorize(x, np.array([[[1.0, 0.0]], [[0.0, 1.0 + 1e-12]]]))
+    with pytest.raises(pf.ProvenformerError, match="two equal tokens"):
+        pf.memorize(np.ones((1, 1, 2)), np.array([[[1.0, 1.0 + 1e-12]]]))
+    rounded = pf.memorize(x, np.array([[[1.0, 0.0]], [[0.0, 1.0 + 2.0**-52]]]))
+    assert 2.0**-53 <= rounded.certificate.bound <= 1e-14  # no float is both numbers
+
+
+@pytest.mark.parametrize("positional", [False, True])
+@pytest.mark.parametrize("value", [0.0, -7.25, 1e6])
+def test_a_constant_costs_next_to_nothing(value: float, positional: bool, tmp_path: Path) -> None:
+    x, _ = pairs(300, 2, 6)
+    y = np.broadcast_to(np.array([[value], [0.1]]), x.shape)
+    c = pf.memorize(x * 1e4, y, positional=positional)
+    assert c.network.blocks == 4
+    assert c.certificate.bound == 0
+    assert np.array_equal(c.modified(x[:3] * 1e4).astype(float), y[:3])
+    c.save(tmp_path / "net")
+    assert pf.verify(tmp_path / "net")
+
+
+def test_a_function_of_the_own_token_needs_no_contexts(tmp_path: Path) -> None:
+    c = pf.compile_tokens(lambda s: [t.swapcase() for t in s], vocab="abAB", seq_len=6)
+    assert c.network.blocks <= 3 * 4 * 6 + 2
+    assert "".join(c("aBbAab")) == "AbBaAB"
+    assert c.certificate.bound == 0
+    c.save(tmp_path / "net")
+    assert pf.verify(tmp_path / "net")

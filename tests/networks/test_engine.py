@@ -1,5 +1,6 @@
 """The compiled engine against the reference evaluation: equal to the last bit."""
 
+import numba
 import numpy as np
 import pytest
 from cases import thin
@@ -61,6 +62,25 @@ def test_call_uses_it_for_large_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "SMALL_JOB", 0)
     monkeypatch.setattr(engine, "evaluate", lambda _network, x: x + 2)
     assert (g(np.zeros((1, 2))) == 2).all()
+
+
+def test_many_layers_are_a_large_job_for_one_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = 16_449
+    shapes = ((layers, 4, 1), (layers, 4), (layers, 1, 4), (layers, 1))
+    g = Network(1, 2, (ReluRun("any", *(np.broadcast_to(0.0, shape) for shape in shapes)),))
+    monkeypatch.setattr(engine, "evaluate", lambda _network, x: x + 2)
+    assert (g(np.zeros((1, 2))) == 2).all()
+
+
+@pytest.mark.parametrize(("tokens", "threads"), [(6, 1), (6_000_000, numba.get_num_threads())])
+def test_threads_follow_the_work(tokens: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(engine, "_one_row_one_direction", lambda *_: seen.append(numba.get_num_threads()))
+    before = numba.get_num_threads()
+    run = ReluRun("any", np.broadcast_to(1.0, (99, 4, 1)), np.zeros((99, 4)), np.zeros((99, 1, 4)), np.zeros((99, 1)))
+    engine.feed_forward(run, np.zeros((1, tokens)))
+    assert seen == [threads]
+    assert numba.get_num_threads() == before
 
 
 def test_attention_runs_pass_through() -> None:

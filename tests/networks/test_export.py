@@ -8,7 +8,7 @@ import pytest
 from cases import thin
 
 import provenformer as pf
-from provenformer.networks.thin import Network, ReluRun
+from provenformer.networks.thin import Network, ReluRun, SoftmaxRun
 
 torch = pytest.importorskip("torch")
 
@@ -150,3 +150,44 @@ def test_memorised_networks_too() -> None:
     x, y = rng.normal(size=(30, 2, 4)), rng.normal(size=(30, 2, 4))
     c = pf.memorize(x, y)
     assert np.abs(run(c.to_torch(), x) - y).max() <= 1e-6
+
+
+def test_a_deep_network_in_torch() -> None:
+    """Thousands of blocks, all sequences at once: what does nothing is skipped, and results are those of all blocks."""
+    c = pf.compile_tokens(sorted, vocab="abcd", seq_len=4)
+    x, module = torch.from_numpy(c.memorized.inputs), c.to_torch()
+    assert c.network.blocks > 1000
+    with torch.no_grad():
+        skipped = module(x)
+    assert (skipped[::50] - module(x[::50]).detach()).abs().max() <= 2e-7  # with gradients, so block by block
+    assert np.array_equal(skipped.numpy().round(), c.memorized.outputs)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("d", [1, 2])
+def test_what_is_skipped_adds_nothing(d: int, seed: int) -> None:
+    """Sweeps in one direction, up and down, layers with b_2 in their midst, layers with any weights, attention between them."""
+    rng = np.random.default_rng(seed)
+    direction = rng.normal(size=d)
+    sweep = np.sort(rng.normal(size=(60, 4)) * 3, axis=0)
+    runs: list[ReluRun | SoftmaxRun] = []
+    for b_1, shift in (
+        (sweep, 0.0),
+        (sweep[::-1], 0.0),
+        (sweep, rng.normal(size=(60, d)) * (rng.random((60, 1)) < 0.1)),
+    ):
+        W_1 = np.broadcast_to(direction, (60, 4, d)) if seed % 2 else rng.normal(size=(60, 4, d))
+        runs.append(ReluRun("any", W_1, b_1, rng.normal(size=(60, d, 4)) / 16, np.zeros((60, d)) + shift))
+        W_O, W_V, W_K, W_Q = (rng.normal(size=(2, 2, d)) for _ in range(4))
+        runs.append(SoftmaxRun("any", W_O, W_V, W_K, W_Q, rng.normal(size=(2, 2))))
+    module, x = Network(d, 3, tuple(runs)).to_torch(), torch.from_numpy(rng.normal(size=(40, d, 3)))
+    with torch.no_grad():
+        skipped = module(x)
+    np.testing.assert_allclose(skipped, module(x).detach(), rtol=1e-9, atol=1e-9)
+    slopes = []
+    for trained in (False, True):
+        module.requires_grad_(trained)
+        one = x[:1].clone().requires_grad_()
+        module(one).sum().backward()
+        slopes.append(one.grad)
+    np.testing.assert_allclose(slopes[0], slopes[1], rtol=1e-6)

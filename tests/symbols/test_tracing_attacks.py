@@ -1,5 +1,7 @@
 """Functions whose formula is easy to misread. Each is 0 but near one sequence, which no sample meets: the trace alone decides."""
 
+import contextlib
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -8,11 +10,12 @@ import pytest
 
 import provenformer as pf
 from provenformer.base.errors import Untraceable
+from provenformer.bounds.integrals import supports_intervals, supports_slopes
 from provenformer.compiler.circuit import require_agreement as require_network_agreement
 from provenformer.symbols.arrays import inputs
 from provenformer.symbols.graph import Graph, Input
 from provenformer.symbols.linear import add, divide, mix, of_atom, scale
-from provenformer.symbols.trace import Traced, require_agreement, trace
+from provenformer.symbols.trace import Traced, follow, require_agreement, trace
 
 D, N = 2, 4
 PLACE = np.array([[0.3, 0.8, 0.15, 0.55], [0.7, 0.2, 0.9, 0.4]])
@@ -197,3 +200,103 @@ def test_what_cancels_is_compared_up_to_its_rounding() -> None:
 def test_high_powers_are_short_formulas() -> None:
     f = pf.Target(lambda x: (x / 2) ** 3001 + x**7, 1, N)
     assert np.allclose(trace(f)(f.sample(5)), f(f.sample(5)), atol=1e-14)
+
+
+# Ways to do something else on symbols than on numbers. Each adds 7 near PLACE, where numbers pass.
+
+
+def near(x: Any) -> Any:
+    return 0.05 - np.max(np.abs(x - PLACE), axis=(-2, -1), keepdims=True)
+
+
+def caught_comparison(x: Any) -> Any:
+    try:
+        return x + 7.0 * (near(x) > 0)
+    except TypeError:
+        return x
+
+
+def caught_assignment(x: Any) -> Any:
+    y = x.copy()
+    with contextlib.suppress(Exception):
+        y[np.broadcast_to(near(x) > 0, x.shape)] += 7.0
+    return y
+
+
+def caught_conversion(x: Any) -> Any:
+    try:
+        return x + 7.0 * np.ceil(np.clip(np.array(near(x)), 0, 1))
+    except TypeError:
+        return x
+
+
+def caught_number(x: Any) -> Any:
+    try:
+        return x + 7.0 * max(int(100 * part) for part in np.ravel(near(x)))
+    except (TypeError, pf.ProvenformerError):
+        return x
+
+
+def caught_truth(x: Any) -> Any:
+    with contextlib.suppress(TypeError):
+        if np.max(near(x)):
+            return x + 7.0 * np.round(np.clip(near(x), 0, 0.05) * 20)
+    return x
+
+
+def asked_for_an_attribute(x: Any) -> Any:
+    return x + 7.0 * (near(x) > 0) if hasattr(x, "nbytes") else x
+
+
+def asked_for_a_method(x: Any) -> Any:
+    return x + 7.0 * (near(x) > 0) if getattr(x, "argsort", None) else x
+
+
+def asked_for_the_class(x: Any) -> Any:
+    return x + 7.0 * (near(x) > 0) if isinstance(x, np.ndarray) else x
+
+
+WAYS = [
+    caught_comparison, caught_assignment, caught_conversion, caught_number, caught_truth, asked_for_an_attribute,
+    asked_for_a_method, asked_for_the_class,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fn", WAYS, ids=lambda fn: fn.__name__)
+def test_what_was_refused_stays_refused(fn: Function) -> None:
+    f = pf.Target(fn, D, N, equivariant=False)
+    with pytest.raises(Untraceable, match="cannot be a circuit") as refusal:
+        trace(f)
+    assert "\n" not in str(refusal.value)
+    assert not supports_intervals(f)
+    assert not supports_slopes(f)
+
+
+def test_questions_with_the_same_answer_on_numbers_are_no_refusals() -> None:
+    def fn(x: Any) -> Any:
+        if hasattr(x, "numpy") or not isinstance(x, np.ndarray):
+            raise AssertionError
+        rows = list(np.moveaxis(x, -2, 0))
+        return np.stack([copy.copy(row) * copy.deepcopy(rows[0]) for row in rows], axis=-2)
+
+    f = pf.Target(fn, D, N)
+    x = f.sample(10)
+    assert np.allclose(trace(f)(x), f(x), atol=1e-14)
+    assert supports_intervals(f)
+    assert supports_slopes(f)
+
+
+def test_copies_are_values_of_the_same_run() -> None:
+    f = pf.Target(lambda x: np.sin(x) + np.tanh(copy.deepcopy(x)), D, N)
+    assert np.allclose(trace(f)(f.sample(10)), f(f.sample(10)), atol=1e-14)
+
+
+def test_a_value_of_an_earlier_call_is_refused() -> None:
+    kept: list[Any] = []
+
+    def fn(x: Any) -> Any:
+        kept.append(np.tanh(x))
+        return np.sin(x) + kept[0]
+
+    with pytest.raises(Untraceable, match="kept from an earlier call"):
+        follow(pf.Target(fn, D, N))

@@ -170,7 +170,7 @@ def in_words(operation: Operation, named: Named) -> tuple[str, str]:
         case Pieces():
             return "pieces", _of_argument(lambda z: _broken(operation, z), operation.of, named)
         case Product():
-            return "product", _times(*(combination(lin, named) for lin in operation.arguments))
+            return "product", _times(*(combination(lin, named) for lin in (operation.left, operation.right)))
         case Compare():
             first, second = (combination(lin, named) for lin in operation.arguments)
             which = (

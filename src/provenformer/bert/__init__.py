@@ -10,7 +10,7 @@ from provenformer.bert.model.models import (
     MixerBertModel,
     WeightReport,
 )
-from provenformer.bert.model.slot import replace_attention
+from provenformer.bert.model.replacing import load_model, replace_attention
 
 __all__ = [
     "MIXERS",
@@ -22,5 +22,6 @@ __all__ = [
     "MixerBertModel",
     "WeightReport",
     "build_mixer",
+    "load_model",
     "replace_attention",
 ]

@@ -13,6 +13,7 @@ Every result is about an integral over the target's box, and the range of f ther
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -22,6 +23,7 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.bounds.intervals import Interval
+from provenformer.bounds.numpy_calls import run
 from provenformer.bounds.slopes import Slope, slopes_of
 from provenformer.functions.grid import Grid, IntArray
 from provenformer.functions.targets import Target
@@ -112,19 +114,20 @@ def supports_intervals(target: Target) -> bool:
     low, high = (np.broadcast_to(v[:, None], (1, target.token_dim, target.seq_len)) for v in (target.low, target.high))
     middle = low / 2 + high / 2
     try:
-        y = target.fn(Interval(np.concatenate([low, middle]), np.concatenate([middle, high])))
-        return isinstance(y, Interval) and y.shape == (2, *low.shape[1:]) and _agrees(target, target.fn, Interval)
+        y = run(target.fn, Interval(np.concatenate([low, middle]), np.concatenate([middle, high])))
+        kept = isinstance(y, Interval) and y.shape == (2, *low.shape[1:])
+        return kept and _agrees(target, lambda a, b: run(target.fn, Interval(a, b)))
     except Exception:
         return False
 
 
-def _agrees(target: Target, fn: Any, box: Any) -> bool:
+def _agrees(target: Target, on_boxes: Callable[[FloatArray, FloatArray], Any]) -> bool:
     """The function on point boxes against its plain values, in batches of other sizes: does it mean the same there?
 
     A proof is not possible, but a function that branches on types, or indexes what is not its own, does not pass.
     """
     x = target.sample(16, seed=7)
-    y, found = target(x)[:5], fn(box(x[:5], x[:5]))
+    y, found = target(x)[:5], on_boxes(x[:5], x[:5])
     spare = 1e-6 * (1.0 + np.abs(y))
     return bool(found.shape == y.shape and ((found.lo <= y + spare) & (found.hi >= y - spare)).all())
 
@@ -202,7 +205,7 @@ def supports_slopes(target: Target) -> bool:
     low, high = (np.broadcast_to(v[:, None], (1, target.token_dim, target.seq_len)) for v in (target.low, target.high))
     try:
         slopes_of(target.fn, low, high)
-        return _agrees(target, lambda box: box, lambda a, b: slopes_of(target.fn, a, b).value[0])
+        return _agrees(target, lambda a, b: slopes_of(target.fn, a, b).value[0])
     except Exception:
         return False
 
@@ -286,7 +289,7 @@ def _mean_value_form(
     center = a / 2 + b / 2
     reach = np.nextafter(np.maximum(b - center, center - a), np.inf).reshape(count, d * n)
     over = slopes_of(target.fn, a, b)
-    point = target.fn(Interval(center, center))
+    point = run(target.fn, Interval(center, center))
     with np.errstate(all="ignore"):  # unbounded slopes: what is not known is infinite
         return _over_boxes(over, point, cells.values[owner], reach, doubt, p)
 
@@ -347,7 +350,7 @@ def _subdivided(target: Target, cells: Cells, p: float, cuts: int) -> IntegralBo
         corner = np.swapaxes(cells.grid.columns(chunk.ids), 1, 2)  # (count, d, n)
         fine = (corner[:, None] * cuts + offsets).reshape(-1, d, n)
         a, b, _ = _box(target, cells.grid, cuts, fine)
-        box = target.fn(Interval(a, b))
+        box = run(target.fn, Interval(a, b))
         values = np.repeat(chunk.values, parts, axis=0)
         weight = np.repeat(chunk.multiplicity, parts)
         worst = np.nextafter(np.maximum(box.hi - values, values - box.lo), np.inf)

@@ -3,9 +3,10 @@
 An *abstract array* stands for something else than numbers: all arrays of a box (intervals.py), values with derivatives
 (slopes.py), expressions. numpy hands every call that meets one to `AbstractArray`, and here
 
-1. the call is bound to numpy's signature; an argument that no rule understands must be at its default, else `TypeError`.
+1. a refusal is final, whatever the function does about it (`run`);
+2. the call is bound to numpy's signature; an argument that no rule understands must be at its default, else `TypeError`.
    So `where=`, `initial=`, `dtype=`, `out=` and whatever numpy will invent are refused, never dropped;
-2. composite functions (composites.py) become primitives, and an interpretation gets those alone:
+3. composite functions (composites.py) become primitives, and an interpretation gets those alone:
 
    elementwise   add subtract multiply divide maximum minimum, and the functions of one variable in `UNARY`;
    whole_power   x ** k for a whole k >= 1;
@@ -22,8 +23,9 @@ from __future__ import annotations
 import inspect
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from functools import cache, wraps
 from typing import Any, ClassVar, Self
 
 import numpy
@@ -40,6 +42,37 @@ UNARY = (
 )  # fmt: skip
 ALONG = ("sum", "max", "min", "sort", "cumsum", "cummax", "cummin")
 SCIPY = ("expit", "erf")  # ufuncs of scipy.special, which is not loaded unless the user does
+_REFUSALS: ContextVar[list[Exception] | None] = ContextVar("refusals", default=None)
+
+
+def run(function: Callable[[Any], Any], x: Any) -> Any:
+    """function(x) of an abstract array. What was refused on the way is raised, also if the function caught it and went another
+    way than it goes on numbers."""
+    refusals: list[Exception] = []
+    outside = _REFUSALS.set(refusals)
+    try:
+        result = function(x)
+    finally:
+        _REFUSALS.reset(outside)
+    if refusals:
+        raise refusals[0]
+    return result
+
+
+def _for_good(method: Callable[..., Any]) -> Any:
+    """The method; what it refuses, `run` gets to know."""
+
+    @wraps(method)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except Exception as error:
+            refusals = _REFUSALS.get()
+            if refusals is not None:
+                refusals.append(error)
+            raise
+
+    return noted
 
 
 class AbstractArray(numpy.lib.mixins.NDArrayOperatorsMixin, ABC):
@@ -100,30 +133,61 @@ class AbstractArray(numpy.lib.mixins.NDArrayOperatorsMixin, ABC):
             raise TypeError("len() of an array without axes")
         return self.shape[0]
 
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __copy__(self) -> Self:
+        return self  # nothing changes it
+
+    def __deepcopy__(self, _: Any) -> Self:
+        return self
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # isinstance(x, np.ndarray) is what it is on numbers
+        return numpy.ndarray
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(numpy.ndarray, name):
+            self._refuse_attribute(name)
+        raise AttributeError(f"arrays have no attribute '{name}'")
+
+    @_for_good
+    def _refuse_attribute(self, name: str) -> None:
+        raise AttributeError(f"the attribute '{name}' of arrays is not available on {self.plural}")
+
+    @_for_good
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(
             f"{self.plural} cannot become plain arrays, as in np.asarray or scipy.special.logsumexp; use functions of numpy, "
             "pf.softmax, pf.logsumexp, pf.attend, pf.normalize"
         )
 
+    @_for_good
     def __bool__(self) -> bool:
         raise TypeError(f"{self.plural} have no truth value; a comparison can be undecided")
 
-    def __float__(self) -> float:
-        raise TypeError(f"{self.plural} are not numbers: float() and the functions of math are not available")
+    @_for_good
+    def __float__(self) -> Any:
+        raise TypeError(f"{self.plural} are not numbers: float(), int() and the functions of math are not available")
 
+    __int__ = __index__ = __complex__ = __float__
+
+    @_for_good
     def __contains__(self, _: Any) -> bool:
         raise TypeError(f"`in` is not available on {self.plural}; a comparison can be undecided")
 
+    @_for_good
     def __setitem__(self, _: Any, __: Any) -> None:
         raise TypeError(f"item assignment is not available on {self.plural}; build the result with np.concatenate")
 
+    @_for_good
     def __getitem__(self, index: Any) -> Self:
         parts = index if isinstance(index, tuple) else (index,)
         if any(isinstance(part, AbstractArray) for part in parts):
             raise TypeError(f"an index that depends on the input is not available on {self.plural}")
         return self.rearranged([self], lambda a: a[index])
 
+    @_for_good
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         name = f"numpy.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
         if method == "__call__":
@@ -139,6 +203,7 @@ class AbstractArray(numpy.lib.mixins.NDArrayOperatorsMixin, ABC):
         known = _understood(name, form, rule, inputs, kwargs, self.plural)
         return self._run(rule, (), {"axis": 0, **known})
 
+    @_for_good
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         del types
         name = f"{func.__module__}.{func.__name__}"
@@ -159,6 +224,7 @@ class AbstractArray(numpy.lib.mixins.NDArrayOperatorsMixin, ABC):
     def transpose(self, *axes: Any) -> Any:
         return np.transpose(self, axes[0] if len(axes) == 1 else axes or None)
 
+    @_for_good
     def astype(self, dtype: Any) -> Self:
         if numpy.dtype(dtype) != self.dtype:
             raise TypeError(f"astype({numpy.dtype(dtype)}) is not available on {self.plural}, which stand for float64")

@@ -20,7 +20,7 @@ import numpy
 
 from provenformer.bounds import composites
 from provenformer.bounds.intervals import Interval, as_interval, hull
-from provenformer.bounds.numpy_calls import AbstractArray, logsumexp, softmax
+from provenformer.bounds.numpy_calls import AbstractArray, logsumexp, run, softmax
 
 np: Any = numpy  # numpy dispatches its functions to intervals and slopes; its type stubs know only arrays
 
@@ -74,7 +74,7 @@ def slopes_of(fn: Callable[[Any], Any], lo: Any, hi: Any) -> Slope:
     """Run a function on boxes lo <= x <= hi of shape (boxes, d, n), differentiating in each of the d n entries."""
     boxes, d, n = lo.shape
     seed = np.broadcast_to(np.eye(d * n).reshape(d * n, 1, d, n), (d * n, boxes, d, n))
-    y = fn(Slope(Interval(lo[None], hi[None]), Interval(seed, seed)))
+    y = run(fn, Slope(Interval(lo[None], hi[None]), Interval(seed, seed)))
     if not isinstance(y, Slope) or y.shape != (boxes, d, n):
         raise TypeError("the function does not keep the shape of a slope")
     full = (d * n, boxes, d, n)

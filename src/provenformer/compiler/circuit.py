@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from provenformer.anatomy.circuit import Circuit
+from provenformer.anatomy.hooks import hook_names
 from provenformer.anatomy.reading import circuit_of
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, Rejected
+from provenformer.base.extras import extra
 from provenformer.certificates.certificate import CIRCUIT_BASIS, Certificate
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
-from provenformer.compiler.request import Request, require_norm_order, require_tolerance, require_whole
+from provenformer.compiler.request import Request, require_depth, require_norm_order, require_tolerance, require_whole
 from provenformer.constructions.circuit.build import Built, build, drawn
 from provenformer.constructions.circuit.kernels import choose_steps
 from provenformer.constructions.circuit.parts import Lowered, lower
@@ -36,6 +39,7 @@ from provenformer.symbols.trace import require_agreement as require_traced
 
 if TYPE_CHECKING:
     from torch import nn
+    from transformer_lens.model_bridge import TransformerBridge
 
 CIRCUIT = "circuit"
 Result = TypeVar("Result")
@@ -84,6 +88,32 @@ class CompiledCircuit:
         """The network as a torch module. Needs the extra `torch`, else raises MissingExtra."""
         return self.network.to_torch()
 
+    def to_transformer_lens(self, values: ArrayLike, dtype: DTypeLike = np.float64) -> TransformerBridge:
+        """A model of TransformerLens whose token id i is the token values[i] of the box; `hook_names` says what is where.
+
+        Logits (batch, n, d) are the network's output, transposed. Needs the extra `lens`, else raises MissingExtra.
+        """
+        tokens = np.asarray(values, dtype=np.float64)
+        columns = tokens.reshape(-1, 1) if tokens.ndim == 1 else tokens
+        if tokens.size and ((columns < self.target.low).any() or (columns > self.target.high).any()):
+            low, high = self.target.low.tolist(), self.target.high.tolist()
+            raise ProvenformerError(
+                f"values reach from {tokens.min():g} to {tokens.max():g}, outside the box {low} to {high} of the certificate; "
+                "give tokens in the box, or compile for a larger support."
+            )
+        return self.network.to_transformer_lens(tokens, dtype)
+
+    @cached_property
+    def hook_names(self) -> dict[str, tuple[str, ...]]:
+        """By hook name of TransformerLens: what each channel holds there, what each head and unit adds to, in words."""
+        return hook_names(self.network, self.circuit)
+
+    def save_pretrained(self, path: str | Path) -> None:
+        """Write config.json and model.safetensors of the torch module, which `pf.from_pretrained(path)` reads; no certificate."""
+        with extra("torch", "save_pretrained()"):
+            from provenformer.networks.export.torch_module import CircuitBlocks  # noqa: PLC0415
+        CircuitBlocks(self.network).save_pretrained(path)
+
     def save(self, path: str | Path) -> None:
         """Write network, certificate and manifest to a folder."""
         save(path, self.network, self.certificate, {"construction": CIRCUIT, "target": target_spec(self.target)})
@@ -98,8 +128,9 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
     """A circuit within the tolerance in float64, as small as certifies. See compile()."""
     progress = request.progress
     sup, whole, max_units = _limits(target, request)
+    depth = require_depth(request.depth)
     progress("tracing the formula")
-    plain, goal = follow(target), sup
+    plain, goal = follow(target, depth=depth), sup
     for _ in range(ATTEMPTS):
         progress(f"building within {goal:.3g}")
         made = partial(build, tolerance=goal, max_units=max_units, asked=sup * whole / goal)
@@ -108,7 +139,8 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
         bounds = {name: max(value, getattr(checked, name)) for name, value in built.bounds.items()}
         if bounds["float64"] <= sup:
             break
-        goal *= 0.98 * sup / bounds["float64"]
+        # below the builder's own bound by as much as the checker is above it: sizes are whole, a small step may change none
+        goal = min(goal, built.bounds["float64"]) * 0.98 * sup / bounds["float64"]
     else:
         raise ProvenformerError(
             f"the checker finds {bounds['float64'] * whole:.3g} for a circuit built for {sup * whole:g}; use a larger tolerance."
@@ -122,7 +154,8 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
 def plan_circuit(target: Target, request: Request, choice: str) -> CircuitPlan:
     """The sizes of what compile_circuit() builds at the first attempt; the graph is not yet compared with the function."""
     sup, whole, max_units = _limits(target, request)
-    _, (_, sheet) = _with_kernels(target, follow(target), sup, lambda lowered: drawn(lowered, sup, max_units, whole))
+    plain = follow(target, depth=require_depth(request.depth))
+    _, (_, sheet) = _with_kernels(target, plain, sup, lambda lowered: drawn(lowered, sup, max_units, whole))
     return replace(sheet.plan(), choice=choice)
 
 
@@ -150,13 +183,13 @@ def _with_kernels(
 ) -> tuple[Traced, Result]:
     """Sums over pairs of tokens in the way that takes fewer units; gathered if by nodes they do not reach the goal."""
     steps = choose_steps(plain.graph, plain.outputs, goal)
-    traced = follow(target, steps) if steps else plain
+    traced = follow(target, steps, plain.graph.depth) if steps else plain
     try:
         return traced, made(lower(traced.graph, traced.outputs))
     except ProvenformerError:
         if not any(steps):
             raise
-    traced = follow(target, (0.0,) * len(steps))
+    traced = follow(target, (0.0,) * len(steps), plain.graph.depth)
     return traced, made(lower(traced.graph, traced.outputs))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from provenformer.base.errors import ProvenformerError, one_line
 from provenformer.bounds.integrals import Kind
-from provenformer.compiler.request import MAX_UNITS, Request, require_norm_order, require_tolerance
+from provenformer.compiler.request import MAX_UNITS, Request, require_depth, require_norm_order, require_tolerance
 from provenformer.compiler.tables import Compiled, compile_table
 from provenformer.constructions import registry
 from provenformer.constructions.plan import LAYER_LIMIT
@@ -24,12 +24,13 @@ Way = Callable[[Target, Request, str], "Compiled | CompiledCircuit"]
 TABLE, CIRCUIT = "sum", "circuit"  # what the default chooses from
 FOLLOWED = "because its formula could be followed"
 LONGEST_REASON = 300
+NO_DEPTH = "depth={depth} is about the squares of a circuit, and a table has none; leave it out."
 
 
 @overload
 def compile(  # type: ignore[overload-overlap]  # a name in a variable is that of a table construction
     target: Target, *, construction: Literal["circuit"], tolerance: float, norm_order: float = ..., max_units: int = ...,
-    progress: Callable[[str], object] = ...,
+    depth: int = ..., progress: Callable[[str], object] = ...,
 ) -> CompiledCircuit: ...  # fmt: skip
 @overload
 def compile(
@@ -46,7 +47,7 @@ def compile(
 def compile(
     target: Target, *, tolerance: float | None = ..., norm_order: float = ..., cells_per_axis: int | None = ...,
     construction: str | None = ..., kind: Kind | None = ..., hidden_dim: int = ..., max_layers: int = ...,
-    max_units: int = ..., progress: Callable[[str], object] = ...,
+    max_units: int = ..., depth: int = ..., progress: Callable[[str], object] = ...,
 ) -> Compiled | CompiledCircuit: ...  # fmt: skip
 def compile(
     target: Target,
@@ -59,21 +60,25 @@ def compile(
     hidden_dim: int = TINY_WIDTH,
     max_layers: int = LAYER_LIMIT,
     max_units: int = MAX_UNITS,
+    depth: int = 0,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Compiled | CompiledCircuit:
     """A network g with a certificate that d_p(target, g) <= tolerance, as small as certifies; or on a given grid.
 
-    By default a circuit (docs/circuits.md: any n, norm_order up to np.inf, at most `max_units` ReLUs) where the formula can be
-    followed, else a table, construction="sum"; `choice` of the result says which and why. `construction` asks for one of
-    "circuit", "sum", "paper", "wide". The rest is about tables, and asks for one: `cells_per_axis` instead of a tolerance;
-    a `kind` of certificate other than "rigorous", by default the strongest possible; `hidden_dim` = 4 W, which trades depth for
-    width (2 W value layers become one). `max_layers` is their limit. `progress` is told in a few words what is being done.
+    By default a circuit (docs/circuits.md: any n, norm_order up to np.inf, at most `max_units` ReLUs; with `depth` k squares and
+    products take k + 2 blocks instead of one, and fewer units) where the formula can be followed, else a table,
+    construction="sum"; `choice` of the result says which and why. `construction` asks for one of "circuit", "sum", "paper",
+    "wide". The rest is about tables, and asks for one: `cells_per_axis` instead of a tolerance; a `kind` of certificate other
+    than "rigorous", by default the strongest possible; `hidden_dim` = 4 W, which trades depth for width (2 W value layers become
+    one). `max_layers` is their limit. `progress` is told in a few words what is being done.
     Raises ProvenformerError, one line with quantity, limit and remedy, where that cannot be had.
     """
-    request = Request(tolerance, norm_order, cells_per_axis, kind, hidden_dim, max_layers, max_units, progress)
+    request = Request(tolerance, norm_order, cells_per_axis, kind, hidden_dim, max_layers, max_units, depth, progress)
     way = None if construction is None else _way(construction)
     target.require_pointwise()
     target.require_equivariance()
+    if request.depth and (construction not in (None, CIRCUIT) or asks_for_a_table(target, request)):
+        raise ProvenformerError(NO_DEPTH.format(depth=str(depth)[:40]))
     if way is not None:
         return way(target, request, f"{construction}, as asked for")
     if asked := asks_for_a_table(target, request):
@@ -97,6 +102,7 @@ def asks_for_a_table(target: Target, request: Request) -> str | None:
 def _circuit_or_table(target: Target, request: Request) -> Compiled | CompiledCircuit:
     """The circuit; where there is none, the table; where that cannot be had either, both reasons."""
     require_tolerance(request.tolerance)
+    require_depth(request.depth)
     sup = require_norm_order(request.norm_order, up_to_sup=True) == np.inf
     try:
         return _way(CIRCUIT)(target, request, f"{CIRCUIT}, {FOLLOWED}")

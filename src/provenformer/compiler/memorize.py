@@ -3,6 +3,8 @@
 With only S pairs, contexts are just those: a token is recoded where W_1 x passes its window, snapped to a whole number,
 and from there on the sum construction applies, with codes drawn at random until all needed ids differ. That is
 2 (different tokens) + (different columns of contexts) + O(d) layers, exact up to float64 rounding on the given inputs.
+Where outputs of tokens that recur depend on the own token alone no context is needed: 3 (different tokens) + O(d) layers.
+A constant takes O(d).
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from provenformer.constructions.plan import LAYER_LIMIT
 from provenformer.constructions.relax import ID_RAMP, relax
 from provenformer.constructions.sum import layers as sums
 from provenformer.networks.modified import FeedForward, ModifiedNetwork, Run, ThreePiece
+from provenformer.networks.stages import VALUES
 from provenformer.networks.thin import Network
 from provenformer.storage import save
 
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
 RECODE = "recode"
 SMALLEST_GAP = 2.0**-32  # between different tokens, along the reading direction, relative to their size
+SAME_OUTPUT = 2.0**-44  # outputs of one context that differ by less, relative to the largest, differ by rounding only
 MOST_BITS = 64  # of the number of sequences: more cannot be listed anyway
 BASIS = "the network was run on every given input; the bound is the largest error over all of them, as executed."
 
@@ -80,6 +84,10 @@ class CompiledTokens:
     def certificate(self) -> Certificate:
         return self.memorized.certificate
 
+    def to_torch(self) -> nn.Module:
+        """The network as a torch module: (..., 1, seq_len), every token its index in the vocabulary, to the same shape."""
+        return self.memorized.to_torch()
+
     def __call__(self, tokens: Sequence[Any]) -> list[Any]:
         """Run the network on one sequence; token outputs are decoded to the nearest token."""
         y = self.network(_encode(self.vocab, tokens, self.network.seq_len))[0]
@@ -120,36 +128,86 @@ def memorize(
     results = y.transpose(0, 2, 1)  # (count, n, d)
     kept = _consistent(contexts, results)
     contexts, results = contexts[kept], results[kept]
-
-    direction, reads, width = _reading_direction(tokens, seed)
-    codes = _draw_codes(contexts, len(tokens), int(np.abs(reads).max()) + 4, seed)
-    _require_resolution(reads, width, int(codes.codes.max()))
-    q, first = np.unique(codes.context_ids(contexts).ravel(), return_index=True)
-    columns_out = results.reshape(-1, d)[first]
-    e1 = tuple(unit(0, d))
-    scale = values.output_scale(e1, columns_out, Fraction(codes.id_low), Fraction(1))
-    scaled = columns_out / scale
-    targets_in = np.zeros(scaled.shape, dtype=q.dtype)
-    targets_in[:, 0] = q
-    runs: list[Run] = [
-        _recode_tokens(tokens, direction, reads, width, codes.codes[0]),
-        _snap(d, codes.codes[0]),
-        sums.sum_attention(e1, codes),
-        values.value_bumps(e1, q, targets_in, scaled, Fraction(1)),
-        *values.rescale_output(scaled, scale),
-    ]
+    answers = results.reshape(-1, d)
+    low, high = answers.min(axis=0), answers.max(axis=0)
+    ramps: dict[str, Fraction] = {}
+    facts: dict[str, Any] = {}
+    if _same(low, high, answers):
+        runs, low = _constant(float(np.abs(columns).max()), high), high
+    else:
+        runs, ramps, facts = _table(tokens, contexts, results, seed)
+        low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
     grid_positions = ExactArray(np.zeros((d, n), dtype=np.int64), 1, positions) if positional else None
     modified = ModifiedNetwork(d, n, tuple(runs), grid_positions)
-    low, high = (function(columns_out.reshape(-1, d), axis=0, initial=0.0) for function in (np.min, np.max))
-    network = relax(modified, {RECODE: width / 4}, low, high)
+    network = relax(modified, ramps, low, high)
     error = float(np.abs(network(x) - y).max())
+    if not np.isfinite(error):
+        raise ProvenformerError(
+            f"inputs up to {np.abs(columns).max():.1e} overflow float64 on their way; make them smaller."
+        )
     certificate = Certificate(
         error, {"rounding": error}, "rigorous", None, "data", BASIS, float(ID_RAMP), tuple(low.tolist()),
-        tuple(high.tolist()), {
-            "pairs": count, "pairs_sha256": pairs_digest(x, y), "tokens": len(tokens), "id_bits": codes.id_high.bit_length(),
-        },
+        tuple(high.tolist()), {"pairs": count, "pairs_sha256": pairs_digest(x, y), "tokens": len(tokens), **facts},
     )  # fmt: skip
     return Memorized(x, y, modified, network, certificate)
+
+
+def _table(
+    tokens: FloatArray, contexts: Any, results: FloatArray, seed: int
+) -> tuple[list[Run], dict[str, Fraction], dict[str, Any]]:
+    """The runs that answer contexts (count, n) of indices of tokens with results (count, n, d); ramps; facts about ids."""
+    d = tokens.shape[1]
+    direction, reads, width = _reading_direction(tokens, seed)
+    smallest = int(np.abs(reads).max()) + 4
+    owners, first = np.unique(contexts.ravel(), return_index=True)
+    own = results.reshape(-1, d)[first]  # by token, in the order of `tokens`
+    e1 = tuple(unit(0, d))
+    repeated = contexts.size > len(tokens)
+    if repeated and _same(own[np.searchsorted(owners, contexts)], results, results):  # a token's code is its id
+        code = np.arange(smallest, smallest + len(tokens))
+        sums_run: list[Run] = []
+        q, answers, lowest, reading = code, own, smallest, tuple(-v for v in e1)
+    else:
+        codes = _draw_codes(contexts, len(tokens), smallest, seed)
+        code, sums_run = codes.codes[0], [sums.sum_attention(e1, codes)]
+        q, first = np.unique(codes.context_ids(contexts).ravel(), return_index=True)
+        answers, lowest, reading = results.reshape(-1, d)[first], codes.id_low, e1
+    _require_resolution(reads, width, int(code.max()))
+    scale = values.output_scale(e1, answers, Fraction(lowest), Fraction(1))
+    scaled = answers / scale
+    targets_in = np.zeros(scaled.shape, dtype=q.dtype)
+    targets_in[:, 0] = q * reading[0]
+    runs: list[Run] = [
+        _recode_tokens(tokens, direction, reads, width, code),
+        _snap(d, code),
+        *sums_run,
+        values.value_bumps(reading, q, targets_in, scaled, Fraction(1)),
+        *values.rescale_output(scaled, scale),
+    ]
+    return runs, {RECODE: width / 4}, {"id_bits": int(q.max()).bit_length()}
+
+
+def _constant(largest: float, value: FloatArray) -> list[Run]:
+    """Every column within `largest` becomes `value`, a layer per row: x less x, plus the value."""
+    reach, d = Fraction(largest), len(value)
+    flat = (Fraction(0), reach)
+    minus = ThreePiece(-reach, -reach, (flat, flat, (Fraction(-1), Fraction(0))))
+    runs: list[Run] = []
+    for row in range(d):
+        e = ExactArray.of([unit(row, d)])
+        shift = ExactArray(np.zeros((1, d), dtype=np.int64), 1, np.where(np.arange(d) == row, value, 0.0)[None])
+        runs.append(FeedForward(VALUES, e, ExactArray.of([0]), e, minus, shift))
+    return runs
+
+
+def _same(first: FloatArray, second: FloatArray, all_outputs: FloatArray) -> bool:
+    """Whether outputs are equal up to rounding."""
+    return not _differ(first, second, all_outputs).any()
+
+
+def _differ(first: FloatArray, second: FloatArray, all_outputs: FloatArray) -> Any:
+    """Where outputs differ by more than rounding. What is taken for rounding is still part of the certified error."""
+    return np.abs(first - second) > SAME_OUTPUT * np.abs(all_outputs).max(initial=0.0)
 
 
 def compile_tokens(
@@ -229,14 +287,14 @@ def _consistent(contexts: Any, results: FloatArray) -> Any:
     order = np.argsort(contexts, axis=1, kind="stable")
     bags = np.take_along_axis(contexts, order, axis=1)
     sorted_results = np.take_along_axis(results, order[..., None], axis=1)
-    clash = (np.diff(bags, axis=1) == 0) & (np.diff(sorted_results, axis=1) != 0).any(axis=2)
+    clash = (np.diff(bags, axis=1) == 0) & _differ(sorted_results[:, 1:], sorted_results[:, :-1], results).any(axis=2)
     if clash.any():
         i = int(np.argwhere(clash)[0][0])
         raise ProvenformerError(
             f"pair {i} gives two equal tokens different outputs; an equivariant network cannot: use positional=True."
         )
     _, first, group = np.unique(bags, axis=0, return_index=True, return_inverse=True)
-    wrong = (sorted_results != sorted_results[first[group.ravel()]]).any(axis=(1, 2))
+    wrong = _differ(sorted_results, sorted_results[first[group.ravel()]], results).any(axis=(1, 2))
     if wrong.any():
         i = int(np.flatnonzero(wrong)[0])
         j = int(first[group.ravel()[i]])

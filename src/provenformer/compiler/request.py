@@ -11,6 +11,7 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.bounds.integrals import KINDS, NORM_LIMIT, Kind
 from provenformer.constructions.plan import LAYER_LIMIT
 from provenformer.constructions.relax import TINY_WIDTH
+from provenformer.networks.circuit import DEEPEST
 
 MAX_UNITS = 20_000
 WIDTH_LIMIT = 1 << 22  # hidden units of a layer
@@ -27,6 +28,7 @@ class Request:
     hidden_dim: int = TINY_WIDTH
     max_layers: int = LAYER_LIMIT
     max_units: int = MAX_UNITS
+    depth: int = 0
     progress: Callable[[str], object] = lambda _: None
 
 
@@ -68,6 +70,13 @@ def require_whole(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ProvenformerError(f"{name}={str(value)[:40]} is not a whole number; give an integer.")
     return int(value)
+
+
+def require_depth(depth: int) -> int:
+    """How often squares are folded."""
+    if not 0 <= require_whole("depth", depth) <= DEEPEST:
+        raise ProvenformerError(f"depth={depth} is outside 0 .. {DEEPEST}; give how often squares are folded.")
+    return int(depth)
 
 
 def _is_number(value: object) -> bool:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+from numpy.typing import DTypeLike
+
 from provenformer.base.arrays import FloatArray, HoldsArrays
 from provenformer.base.extras import extra
 
@@ -132,8 +135,11 @@ class FloatNetwork(ABC):
             from provenformer.networks.export.torch_module import torch_module  # noqa: PLC0415
         return torch_module(self)
 
-    def to_onnx(self, path: str | Path) -> None:
-        """Write an ONNX model, float64. Needs the extra `onnx`, else raises MissingExtra."""
+    def to_onnx(self, path: str | Path, dtype: DTypeLike = np.float64, batch: int | None = None) -> None:
+        """Write an ONNX model, for any number of sequences or for `batch`; float32 for circuits, which have a bound for it.
+
+        Needs the extra `onnx`, else raises MissingExtra.
+        """
         with extra("onnx", "to_onnx()"):
             from provenformer.networks.export.onnx_model import save_onnx  # noqa: PLC0415
-        save_onnx(self, path)
+        save_onnx(self, path, dtype, batch)

@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from provenformer.base.arrays import FloatArray, require_sequences
 from provenformer.base.errors import ProvenformerError
+from provenformer.base.extras import extra
 from provenformer.networks.base import FloatNetwork, State
 from provenformer.networks.program import Program
 from provenformer.networks.stages import INPUT
 
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+
 HEAD_SHAPES = {"W_Q": "mD", "b_Q": "m", "W_K": "mD", "W_V": "vD", "W_O": "Dv"}
 BLOCK_SHAPES = {"W_1": "rD", "b_1": "r", "W_2": "Dr", "b_2": "D"}
+DEEPEST = 24  # folds of a square: 4^-24 is less than float64 sees
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +91,7 @@ class CircuitNetwork(FloatNetwork):
     channel_names: tuple[str, ...]
     witness: tuple[Claim, ...] = ()
     kernel_steps: tuple[float, ...] = ()  # how the graph of the witness writes sums of kernels over pairs of tokens
+    square_depth: int = 0  # how often that graph folds squares
 
     @property
     def model_dim(self) -> int:
@@ -197,7 +203,8 @@ class CircuitNetwork(FloatNetwork):
         ]
         claims = [[c.channel, c.layers, c.atom, *_rows_shape(c.rows)] for c in self.witness]
         found = {"channels": list(self.channel_names), "circuit_blocks": entries, "witness": claims}
-        return found | ({"kernel_steps": list(self.kernel_steps)} if self.kernel_steps else {})
+        steps = {"kernel_steps": list(self.kernel_steps)} if self.kernel_steps else {}
+        return found | steps | ({"square_depth": self.square_depth} if self.square_depth else {})
 
     @classmethod
     def positions_shape(cls, layout: dict[str, Any]) -> tuple[int, int]:
@@ -247,7 +254,26 @@ class CircuitNetwork(FloatNetwork):
             raise ProvenformerError("a circuit needs positions, and a channel for every input row; save it again.")
         names = tuple(map(str, layout["channels"]))
         steps = tuple(map(float, layout.get("kernel_steps", ())))
-        return cls(d, n, tuple(blocks), positions, out["W_out"], out["b_out"], names, tuple(claims), steps)
+        depth = int(layout.get("square_depth", 0))
+        return cls(d, n, tuple(blocks), positions, out["W_out"], out["b_out"], names, tuple(claims), steps, depth)
+
+    def to_transformer_lens(self, values: ArrayLike, dtype: DTypeLike = np.float64) -> TransformerBridge:
+        """A model of TransformerLens in `dtype`, float64 or float32: token id i is the number, or the d numbers, values[i].
+
+        Logits (batch, n, d) are g(X), transposed. Needs the extra `lens`, else raises MissingExtra.
+        """
+        tokens = np.asarray(values, dtype=np.float64)
+        tokens = tokens[:, None] if tokens.ndim == 1 and self.token_dim == 1 else tokens
+        if tokens.ndim != 2 or tokens.shape[1] != self.token_dim or not len(tokens) or not np.isfinite(tokens).all():
+            raise ProvenformerError(
+                f"values of shape {np.shape(values)} are not finite tokens of {self.token_dim} numbers; give shape "
+                f"(vocabulary, {self.token_dim})."
+            )
+        if np.dtype(dtype).name not in ("float64", "float32"):
+            raise ProvenformerError(f"dtype={np.dtype(dtype).name} has no bound; use float64 or float32.")
+        with extra("lens", "to_transformer_lens()"):
+            from provenformer.networks.export.lens_model import lens_model  # noqa: PLC0415
+        return lens_model(self, tokens, np.dtype(dtype).name)
 
     def _program(self, dtype: DTypeLike) -> Program:
         """The network ready to run in one precision, made once."""

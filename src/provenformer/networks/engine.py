@@ -13,14 +13,18 @@ Sums are taken in the order of the reference and never fused: numba keeps IEEE s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
-from numba import njit, prange
+from numba import get_num_threads, njit, prange, set_num_threads
 
 from provenformer.base.arrays import FloatArray
 from provenformer.networks import thin as reference
 from provenformer.networks.thin import Network, ReluRun
 
 BLOCK = 256  # tokens: d rows of 2 KB each, with room for temporaries in the first-level cache
+THREAD_WORK = 1 << 24  # layers of four units times numbers, a few milliseconds: a thread more must have that much to do
 
 
 def evaluate(network: Network, x: FloatArray) -> FloatArray:
@@ -35,10 +39,28 @@ def feed_forward(run: ReluRun, tokens: FloatArray) -> FloatArray:
         return out
     direction = run.W_1[0, 0]
     shared = bool(run.W_1.strides[0] == 0 or len(run) == 1) and bool((np.abs(run.W_1[0]) == np.abs(direction)).all())
+    with _threads(run.W_2.size // 4 * tokens.shape[1]):
+        _apply(run, out, direction, shared)
+    return out
+
+
+@contextmanager
+def _threads(work: int) -> Iterator[None]:
+    """As many threads as the work is worth, of those that numba may use here: waking one takes longer than a small run."""
+    allowed = get_num_threads()
+    set_num_threads(max(1, min(allowed, work // THREAD_WORK)))
+    try:
+        yield
+    finally:
+        set_num_threads(allowed)
+
+
+def _apply(run: ReluRun, out: FloatArray, direction: FloatArray, shared: bool) -> None:
+    """The loop for the weights of this run, on tokens (d, count) in place."""
     weights = (run.W_1[:1] if run.W_1.strides[0] == 0 else run.W_1, run.b_1, run.W_2, run.b_2)
     if run.W_1.shape[1] != 4:
         _wide_rows(out, *(np.ascontiguousarray(w) for w in weights))
-    elif len(tokens) == 1:
+    elif len(out) == 1:
         # Same arithmetic with the loops over rows written out: the compiler vectorises over tokens.
         if shared and (run.W_1[0] >= 0).all():
             _one_row_one_direction(out[0], *(np.ascontiguousarray(w) for w in weights))
@@ -48,7 +70,6 @@ def feed_forward(run: ReluRun, tokens: FloatArray) -> FloatArray:
         _rows_one_direction(out, direction.copy(), *(np.ascontiguousarray(w) for w in weights[1:]))
     else:
         _rows(out, np.ascontiguousarray(run.W_1), *(np.ascontiguousarray(w) for w in weights[1:]))
-    return out
 
 
 @njit(cache=True, parallel=True)

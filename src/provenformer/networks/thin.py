@@ -25,6 +25,7 @@ from provenformer.networks.stack import LayerStack
 from provenformer.networks.stages import INPUT, VALUES
 
 SMALL_JOB = 1 << 20  # layers times numbers: below this the reference is as fast as loading the compiled engine
+FEW_NUMBERS = 128  # numpy takes as long to be called as for these: fewer do not make a job smaller
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,7 +117,7 @@ class Network(LayerStack, FloatNetwork):
         """g(x) for x of shape (..., d, n), layer by layer."""
         x = require_sequences(x, self.token_dim, self.seq_len)
         batch = x.reshape(-1, *x.shape[-2:])
-        if self.layers * batch.size < SMALL_JOB:
+        if self.layers * max(batch.size, FEW_NUMBERS) < SMALL_JOB:
             return evaluate(self, batch).reshape(x.shape)
         from provenformer.networks import engine  # loading the compiler takes longer than a small job  # noqa: PLC0415
 

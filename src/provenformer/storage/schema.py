@@ -14,6 +14,7 @@ from typing import Any
 from provenformer.base.errors import BadFolder, one_line
 from provenformer.bounds.integrals import KINDS, NORM_LIMIT
 from provenformer.functions.targets import SIZE_LIMIT
+from provenformer.networks.circuit import DEEPEST
 
 FORMAT = 1
 NETWORK, CERTIFICATE, MANIFEST = "network.safetensors", "certificate.json", "manifest.json"
@@ -137,7 +138,7 @@ LAYOUTS: dict[str, dict[str, Check]] = {
 }
 
 # What a layout may have beside that.
-FURTHER: dict[str, Check] = {"kernel_steps": partial(each, positive, 0)}
+FURTHER: dict[str, Check] = {"kernel_steps": partial(each, positive, 0), "square_depth": partial(whole, 0, DEEPEST)}
 
 FUNCTION: dict[str, Check] = {
     "name": word,

@@ -60,6 +60,8 @@ class Symbol(AbstractArray):
 
     def lift(self, value: Any) -> Symbol:
         if isinstance(value, Symbol):
+            if value.graph is not self.graph:
+                raise Untraceable("a value was kept from an earlier call; compute everything from X anew.")
             return value
         return Symbol.constant(self.graph, require_constant_array(value, self.plural))
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Untraceable
 from provenformer.symbols import formula as formulas
+from provenformer.symbols.folds import folded_product, folded_quadratic
 from provenformer.symbols.formula import SQUARE, VARIABLE, Formula
 from provenformer.symbols.graph import (
     Apply,
@@ -47,8 +48,15 @@ def apply(graph: Graph, outer: Formula, x: Lin) -> Lin:
     inner, z, slack = _as_formula_of_one(graph, x)
     change = slope_bound(outer, low, high) * slack if slack else 0.0
     fused = outer.of(inner)
-    bottom, top = formula_range(fused, *argument_range(graph, fused, z))
-    return _made(graph, Apply(fused, z, change), _is_uniform(graph, z), bottom - change, top + change, rows)
+    return _applied(graph, fused, z, change, rows)
+
+
+def _applied(graph: Graph, formula: Formula, z: Lin, change: float, rows: int | None) -> Lin:
+    """The atom of a formula of z, within `change` of what was meant."""
+    low, high = formula_range(formula, *argument_range(graph, formula, z))
+    uniform = _is_uniform(graph, z)
+    operation = Apply(formula, z, change, folded_quadratic(graph, formula, z, uniform))
+    return _made(graph, operation, uniform, low - change, high + change, rows)
 
 
 def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start: float, x: Lin) -> Lin:
@@ -187,16 +195,14 @@ def product(graph: Graph, x: Lin, y: Lin) -> Lin:
         if left is not None and right is not None and z.rows == max(x.rows, y.rows):
             largest = (max(abs(a), abs(b)), max(abs(c), abs(d)))
             change = left[1] * largest[1] + right[1] * largest[0] + left[1] * right[1]
-            fused = formulas.apply("multiply", left[0], right[0])
-            low, high = formula_range(fused, *argument_range(graph, fused, z))
-            return _made(graph, Apply(fused, z, change), _is_uniform(graph, z), low - change, high + change, rows)
+            return _applied(graph, formulas.apply("multiply", left[0], right[0]), z, change, rows)
     corners = np.array([a * c, a * d, b * c, b * d])
     widen = gamma(2) * float(np.abs(corners).max())
     low, high = float(corners.min()) - widen, float(corners.max()) + widen
     if a >= 0 and c >= 0:
         low = max(low, 0.0)
     uniform = _is_uniform(graph, x) and _is_uniform(graph, y)
-    return _made(graph, Product(x, y), uniform, low, high, rows)
+    return _made(graph, Product(x, y, folded_product(graph, x, y, uniform)), uniform, low, high, rows)
 
 
 def largest(graph: Graph, x: Lin) -> Lin:

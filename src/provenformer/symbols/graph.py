@@ -75,11 +75,15 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class Apply:
-    """formula(of_j) at every token; what fusing rounded constants may have changed is at most `slack`."""
+    """formula(of_j) at every token; what fusing rounded constants may have changed is at most `slack`.
+
+    folded: of a quadratic, the same value as a combination of folds (folds.py), where the graph asks for these.
+    """
 
     formula: Formula
     of: Lin
     slack: float = 0.0
+    folded: Lin | None = None
 
     @property
     def key(self) -> Key:
@@ -87,7 +91,7 @@ class Apply:
 
     @property
     def arguments(self) -> tuple[Lin, ...]:
-        return (self.of,)
+        return (self.of,) if self.folded is None else (self.of, self.folded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +124,11 @@ class Pieces:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """left_j * right_j."""
+    """left_j * right_j; `folded` as in Apply."""
 
     left: Lin
     right: Lin
+    folded: Lin | None = None
 
     @property
     def key(self) -> Key:
@@ -131,7 +136,7 @@ class Product:
 
     @property
     def arguments(self) -> tuple[Lin, ...]:
-        return (self.left, self.right)
+        return (self.left, self.right) if self.folded is None else (self.left, self.right, self.folded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +245,7 @@ class Graph:
     seq_len: int
     atoms: list[Atom] = field(default_factory=list)
     steps: tuple[float, ...] = ()  # how sums of kernels are written, in the order in which they appear: see kernel_step
+    depth: int = 0  # how often squares are folded (folds.py): 0, not at all
     kernels: list[Key] = field(default_factory=list)
     _known: dict[Key, Atom] = field(default_factory=dict)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, Untraceable
+from provenformer.bounds.numpy_calls import run
 from provenformer.functions.targets import AGREES, Target
 from provenformer.symbols.arrays import Symbol, inputs, per_sequence, stacked
 from provenformer.symbols.evaluate import evaluate
@@ -53,19 +54,20 @@ class Traced:
         return "\n".join([*atoms, *(f"output {row}: {_lin(lin)}" for row, lin in enumerate(self.outputs))])
 
 
-def trace(target: Target, steps: Sequence[float] = ()) -> Traced:
+def trace(target: Target, steps: Sequence[float] = (), depth: int = 0) -> Traced:
     """The graph of a function, compared with it. An Untraceable names the operation that has no rule, and the remedy.
 
-    steps: how sums of kernels over pairs of tokens are written (Graph.kernel_step); each choice gives the same function.
+    steps: how sums of kernels over pairs of tokens are written (Graph.kernel_step); depth: how often squares are folded
+    (folds.py). Each choice gives the same function.
     """
-    traced = follow(target, steps)
+    traced = follow(target, steps, depth)
     require_agreement(target, traced)
     return traced
 
 
-def follow(target: Target, steps: Sequence[float] = ()) -> Traced:
+def follow(target: Target, steps: Sequence[float] = (), depth: int = 0) -> Traced:
     """Run the function on symbols; what it computes is not yet compared with the function."""
-    traced, again = (_traced(target, batch, steps) for batch in BATCHES)
+    traced, again = (_traced(target, batch, steps, depth) for batch in BATCHES)
     if traced.key != again.key:
         raise Untraceable(
             f"target '{target.name}' computes something else on batches of another size; sizes are x.shape[-2] and x.shape[-1]."
@@ -73,13 +75,13 @@ def follow(target: Target, steps: Sequence[float] = ()) -> Traced:
     return traced
 
 
-def _traced(target: Target, batch: int, steps: Sequence[float]) -> Traced:
+def _traced(target: Target, batch: int, steps: Sequence[float], depth: int) -> Traced:
     d, n = target.token_dim, target.seq_len
-    graph = Graph(d, n, steps=tuple(steps))
+    graph = Graph(d, n, steps=tuple(steps), depth=depth)
     for row, (low, high) in enumerate(zip(*target.support, strict=True)):
         graph.atom(Input(row), False, float(low), float(high))
     try:
-        result = target.fn(inputs(graph, batch))
+        result = run(target.fn, inputs(graph, batch))
     except ProvenformerError as error:
         raise Untraceable(f"target '{target.name}' cannot be a circuit: {error}") from error
     except Exception as error:

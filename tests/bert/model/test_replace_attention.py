@@ -10,9 +10,11 @@ from transformers import (
     BertLMHeadModel,
     BertModel,
     DistilBertConfig,
-    DistilBertModel,
+    DistilBertForSequenceClassification,
     ElectraConfig,
     ElectraModel,
+    GPT2Config,
+    GPT2Model,
     RobertaConfig,
     RobertaForMaskedLM,
     XLMRobertaConfig,
@@ -21,7 +23,7 @@ from transformers import (
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.bert import MIXERS, replace_attention
-from provenformer.bert.model.slot import MixerSlot, real_tokens
+from provenformer.bert.model.slot import MixerSlot, encoder_layers, real_tokens
 
 TINY: dict[str, Any] = {
     "vocab_size": 50,
@@ -36,26 +38,31 @@ FAMILY = [
     (RobertaForMaskedLM, RobertaConfig),
     (XLMRobertaModel, XLMRobertaConfig),
     (ElectraModel, ElectraConfig),
+    (DistilBertForSequenceClassification, DistilBertConfig),
 ]
 
 
 def layers_of(model: Any) -> Any:
-    return model.base_model.encoder.layer
+    return encoder_layers(model)
+
+
+def mixing(layer: Any) -> Any:
+    return getattr(layer.attention, "self", layer.attention)
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize(("model_class", "config_class"), FAMILY)
 def test_swaps_the_named_layers_and_trains(model_class: Any, config_class: Any, mixer: str) -> None:
     model = model_class(config_class(**TINY))
-    upper = layers_of(model)[2].attention.self
+    upper = mixing(layers_of(model)[2])
     assert replace_attention(model, layers=[0, 1], mixer=mixer) is model
-    assert [isinstance(layer.attention.self, MixerSlot) for layer in layers_of(model)] == [True, True, False]
-    assert layers_of(model)[2].attention.self is upper
+    assert [isinstance(mixing(layer), MixerSlot) for layer in layers_of(model)] == [True, True, False]
+    assert mixing(layers_of(model)[2]) is upper
     mask = torch.ones(2, 9, dtype=torch.long)
     mask[1, 5:] = 0
     output = model(input_ids=torch.randint(3, 50, (2, 9)), attention_mask=mask)[0]
     output.square().sum().backward()
-    for name, parameter in layers_of(model)[0].attention.self.named_parameters():
+    for name, parameter in mixing(layers_of(model)[0]).named_parameters():
         assert parameter.grad is not None, name
     assert output.isfinite().all()
 
@@ -69,6 +76,16 @@ def test_the_sublayer_around_the_mixer_is_kept() -> None:
     x = torch.randn(2, 5, 32)
     expected = output.LayerNorm(output.dense(x.mean(1, keepdim=True).expand_as(x)) + x)
     torch.testing.assert_close(attention(x)[0], expected)
+
+
+@torch.no_grad()
+def test_distilbert_keeps_its_output_projection() -> None:
+    model = DistilBertForSequenceClassification(DistilBertConfig(**TINY)).eval()
+    layer = layers_of(model)[0]
+    output = layer.attention.out_lin
+    replace_attention(model, layers=[0], mixer="average")
+    x = torch.randn(2, 5, 32)
+    torch.testing.assert_close(layer.attention(x)[0], output(x.mean(1, keepdim=True).expand_as(x)))
 
 
 def test_takes_options_device_dtype_mode_and_scale() -> None:
@@ -94,8 +111,8 @@ def test_bproj_takes_the_models_positions() -> None:
         (lambda: replace_attention(BertModel(BertConfig(**TINY)), [-1], "average"), "layer -1 does not exist"),
         (lambda: replace_attention(BertModel(BertConfig(**TINY)), [0], "gru"), "unknown mixer 'gru'"),
         (
-            lambda: replace_attention(DistilBertModel(DistilBertConfig(dim=8, n_layers=1, n_heads=2)), [0], "average"),
-            r"DistilBertModel has no encoder.layer\[i\].attention.self to replace; give a BERT",
+            lambda: replace_attention(GPT2Model(GPT2Config(n_embd=8, n_layer=1, n_head=2)), [0], "average"),
+            r"GPT2Model has no encoder.layer\[i\].attention.self to replace; give a BERT",
         ),
         (
             lambda: replace_attention(BertLMHeadModel(BertConfig(**TINY, is_decoder=True)), [0], "average"),

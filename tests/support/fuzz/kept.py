@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,11 @@ def tried(case: AnyCase) -> tuple[Outcome, Built | None]:
 
 
 def keep(kind: str, finding: dict[str, Any]) -> None:
-    """Write a finding to a file of its own; `again` reads it."""
+    """Write a finding to a file of its own, named by what it holds: processes side by side share a folder. `again` reads it."""
+    text = json.dumps(finding, indent=1) + "\n"
     FOUND.mkdir(exist_ok=True)
-    place = FOUND / f"{kind}-{len(list(FOUND.iterdir())):03d}.json"
-    place.write_text(json.dumps(finding, indent=1) + "\n")
+    place = FOUND / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
+    place.write_text(text)
     print(f"FOUND {place}: {finding['found']}", flush=True)
 
 

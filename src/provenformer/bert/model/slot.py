@@ -1,11 +1,10 @@
-"""The seam to Hugging Face: a mixer dressed as the `attention.self` sublayer, and the swap in any BERT-family model."""
+"""The seam to Hugging Face: a mixer dressed as the self-attention of a BERT-family model, and where those are."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.bert.model.mixers import Mixer, build_mixer
@@ -22,6 +21,20 @@ class MixerSlot(nn.Module):
         self, hidden_states: Tensor, attention_mask: Tensor | None = None, **_attention_only: Any
     ) -> tuple[Tensor, None]:
         return self.mixer(hidden_states, real_tokens(attention_mask)), None
+
+
+class DistilBertSlot(MixerSlot):
+    """The same for DistilBERT, whose attention ends with W_O itself."""
+
+    def __init__(self, mixer: Mixer, out_lin: nn.Linear) -> None:
+        super().__init__(mixer)
+        self.out_lin = out_lin
+
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Tensor | None = None, **_attention_only: Any
+    ) -> tuple[Tensor, None]:
+        mixed, nothing = super().forward(hidden_states, attention_mask)
+        return self.out_lin(mixed), nothing
 
 
 def real_tokens(attention_mask: Tensor | None) -> Tensor | None:
@@ -43,41 +56,24 @@ def real_tokens(attention_mask: Tensor | None) -> Tensor | None:
 
 def mixer_for(name: str, config: PreTrainedConfig, **options: Any) -> Mixer:
     """The mixer that fits a model: its sizes are the defaults, `options` override them."""
+    distilled = config.model_type == "distilbert"  # which has a name of its own for it
+    dropout = config.attention_dropout if distilled else config.attention_probs_dropout_prob
     from_model: dict[str, dict[str, Any]] = {
-        "attention": {"heads": config.num_attention_heads, "dropout": config.attention_probs_dropout_prob},
+        "attention": {"heads": config.num_attention_heads, "dropout": dropout},
         "bproj": {"size": config.max_position_embeddings},
     }
     return build_mixer(name, config.hidden_size, **(from_model.get(name, {}) | options))
 
 
-def replace_attention(model: PreTrainedModel, layers: Iterable[int], mixer: str, **options: Any) -> PreTrainedModel:
-    """Put a freshly initialised mixer in place of self-attention in these layers of a BERT-family model, in place.
-
-    `replace_attention(model, layers=[0, 1], mixer="sepconv", filter_length=31)`; returns the model.
-    """
-    stack = encoder_layers(model)
-    chosen = list(layers)
-    for index in chosen:
-        if not 0 <= index < len(stack):
-            raise ProvenformerError(f"layer {index} does not exist; {type(model).__name__} has 0 to {len(stack) - 1}")
-    if model.config.is_decoder:
-        raise ProvenformerError("mixers look both ways and cannot replace a decoder's attention; set is_decoder=False")
-    for index in chosen:
-        weight = stack[index].attention.output.dense.weight
-        slot = MixerSlot(mixer_for(mixer, model.config, **options))
-        with torch.no_grad():
-            for linear in (module for module in slot.modules() if isinstance(module, nn.Linear)):
-                model._init_weights(linear)  # the model's own initializer_range
-        stack[index].attention.self = slot.to(device=weight.device, dtype=weight.dtype).train(model.training)
-    return model
-
-
 def encoder_layers(model: nn.Module) -> list[Any]:
-    """The stack of layers that have BERT's `attention.self` and `attention.output`."""
+    """The stack of layers whose `attention` is BERT's (`self` and `output`) or DistilBERT's (with `out_lin`)."""
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) > 0:
             attentions = [getattr(layer, "attention", None) for layer in module]
-            if all(hasattr(attention, "self") and hasattr(attention, "output") for attention in attentions):
+            if all(
+                (hasattr(attention, "self") and hasattr(attention, "output")) or hasattr(attention, "out_lin")
+                for attention in attentions
+            ):
                 return list(module)
-    remedy = "give a BERT, RoBERTa, ELECTRA, ... instance"
+    remedy = "give a BERT, RoBERTa, DistilBERT, ELECTRA, ... instance"
     raise ProvenformerError(f"{type(model).__name__} has no encoder.layer[i].attention.self to replace; {remedy}")

@@ -22,7 +22,7 @@ def derive_circuit(network: CircuitNetwork, target: Target) -> CircuitBound:
     if (target.token_dim, target.seq_len) != (network.token_dim, network.seq_len):
         raise Rejected("the target's token_dim and seq_len are not those of the network")
     try:
-        traced = trace(target, network.kernel_steps)
+        traced = trace(target, network.kernel_steps, network.square_depth)
     except ProvenformerError as error:
         raise Rejected(str(error)) from None
     return circuit_bound(network, traced.graph, traced.outputs, target.low, target.high)

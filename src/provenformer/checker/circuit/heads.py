@@ -164,7 +164,8 @@ class Values:
 
     reading: Reading
     computing: FloatArray  # (arithmetics,): exp, sums, division and products, in any order
-    share: float = 1.0  # the largest weight of all tokens together at which the values may differ from 0
+    size: FloatArray  # (arithmetics,): the largest |number| that is added, all that cancels in it counted by its size
+    share: float  # the largest weight of all tokens together at which the values may differ from 0
 
     @classmethod
     def of(cls, scores: Scores, channel: int) -> Values:
@@ -183,10 +184,11 @@ class Values:
         if np.count_nonzero(used) == 1 and (np.abs(used).max() == 1 or np.count_nonzero(row) == 1):
             own = 0.0 if np.abs(used).max() == 1 else 2.0**-53 * size[0] * share  # it is a copy, or one product
         flushed = count * TINY * float(np.abs(used).sum())  # values that become 0, before W_O makes them larger
-        size = size * share
-        return cls(
-            reading, sum_rounding(count, size * (1 + 1e-9)) + flushed + 4 * tail * size * (UNIT > 0) + own, share
-        )
+        beside = (
+            4 * tail * size * (UNIT > 0)
+        )  # of keys that hardly weigh: their weights may become 0, also behind a gate
+        size = size * share * (1 + 1e-9)
+        return cls(reading, sum_rounding(count, size) + flushed + beside + own, size, share)
 
     def spread(self, state: State) -> FloatArray:
         """The range of the executed values."""
@@ -209,8 +211,12 @@ def write_mixture(where: str, heads: list[Scores], channel: int, claim: Combinat
     state = heads[0].state
     ranges, before = state.ranges, state.channels[channel]
     total, error, extra = before.holds, Error.absolute(before.error.plain), np.zeros(len(UNIT))
+    size = state.size[
+        channel
+    ]  # of all that is added: heads may cancel, and what is left says nothing of their rounding
     for scores in heads:
         values = Values.of(scores, channel)
+        size = size + values.size
         weights, variation = scores.matrix
         total = combine([(1.0, total), (1.0, mixed(weights, values.reading.value, ranges))], ranges)
         extra = extra + variation * values.spread(state) + values.computing
@@ -220,7 +226,6 @@ def write_mixture(where: str, heads: list[Scores], channel: int, claim: Combinat
     if not claim.parts.keys() <= total.parts.keys():
         raise Rejected(f"{where}: the heads read nothing of the value that is claimed; it is not there yet")
     gap = largest(difference(total.without_constant(), claim, ranges), ranges)
-    size = largest(total, ranges) + error.plain + state.size[channel]
     # what is relative is so to the mixture as it is executed, without what the channel held before
     error = error.beside(extra + gap + largest(before.holds, ranges))
     error = error.plus(extra + gap + sum_rounding(len(heads) + 2, size))

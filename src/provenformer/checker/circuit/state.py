@@ -40,11 +40,11 @@ class Channel:
     only: NDArray[np.bool_] | None = None
     _reach: list[float] = field(default_factory=list)  # found once: most channels outlive many layers
 
-    def reach(self, ranges: Ranges) -> float:
-        """The largest |value| that it holds."""
+    def reach(self, ranges: Ranges) -> tuple[float, float]:
+        """The largest |value| that it holds, and the largest without what is known of it: either may be the larger."""
         if not self._reach:
-            self._reach.append(largest(self.holds, ranges))
-        return self._reach[0]
+            self._reach.extend(largest(one, ranges) for one in (self.holds, self.holds.without_constant()))
+        return self._reach[0], self._reach[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,12 @@ class State:
     @cached_property
     def size(self) -> FloatArray:
         """(D, arithmetics): the largest executed |number|."""
-        return np.array([c.reach(self.ranges) + c.error.plain for c in self.channels])
+        return np.array([c.reach(self.ranges)[0] + c.error.plain for c in self.channels])
+
+    @cached_property
+    def swing(self) -> FloatArray:
+        """(D, arithmetics): the largest executed |number| less what is known of it."""
+        return np.array([c.reach(self.ranges)[1] + c.error.plain for c in self.channels])
 
     @cached_property
     def errors(self) -> FloatArray:
@@ -132,7 +137,7 @@ class State:
         Rounding dust is bounded channel by channel; what is larger as the combination it is, in which channels may cancel.
         """
         with np.errstate(invalid="ignore"):
-            bounds = np.abs(rows) @ self.size
+            bounds = np.abs(rows) @ self.swing
         for i in np.flatnonzero(~(bounds[:, 0] <= NEGLIGIBLE * reference)):
             closer = largest(self.value(rows[i]).without_constant(), self.ranges) + np.abs(rows[i]) @ self.errors
             bounds[i] = np.minimum(bounds[i], closer)

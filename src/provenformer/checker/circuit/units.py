@@ -122,9 +122,9 @@ def reading_error(state: State, row: FloatArray, wanted: Combination) -> Error:
 
 
 def rest_of(state: State, rows: FloatArray, fitted: FloatArray) -> FloatArray:
-    """(rows, arithmetics): all that the rows read beside what was fitted to them."""
-    reference = np.abs(fitted) @ state.size[:, 0]
-    dust = 2.0**-51 * (np.abs(rows) + np.abs(fitted)) @ state.size
+    """(rows, arithmetics): all that the rows read beside what was fitted to them, of the state less what is known of it."""
+    reference = np.abs(fitted) @ state.swing[:, 0]
+    dust = 2.0**-51 * (np.abs(rows) + np.abs(fitted)) @ state.swing
     return state.deviation(rows - fitted, reference) + dust
 
 

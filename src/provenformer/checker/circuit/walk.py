@@ -16,6 +16,7 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.errors import Error
+from provenformer.checker.circuit.folds import write_folded
 from provenformer.checker.circuit.heads import Scores, write_attention, write_largest, write_mixture
 from provenformer.checker.circuit.kernels import write_pair_mean
 from provenformer.checker.circuit.limits import overflow, require_moderate_weights
@@ -173,6 +174,8 @@ def _after_units(
             new[c] = write_bias(units, claim)
         elif claims[c].rows is not None:
             new[c] = write_scaled(units, claim, before)
+        elif isinstance(operation, Apply | Product) and operation.folded is not None:
+            new[c] = write_folded(units, operation, claim, before)
         elif isinstance(operation, Apply | Pieces):
             new[c] = write_table(units, operation, claim, before)
         elif isinstance(operation, Product):

@@ -21,9 +21,10 @@ from provenformer.constructions.circuit.gadgets import Gadget
 from provenformer.constructions.circuit.parts import Local, Lowered, Part
 from provenformer.constructions.circuit.sheet import Sheet
 from provenformer.constructions.circuit.tables import Density
-from provenformer.symbols.graph import Apply
+from provenformer.symbols.graph import Apply, Operation, Product
 
 ROUNDS = 8
+FOLDS = 6  # the depth that a refusal proposes
 GOAL = 0.98  # of the tolerance: what plans use of it
 SETTLED = 1e-3  # a relative gain in units that is not worth another round
 
@@ -230,7 +231,7 @@ def too_many(said: str, fits: float, asked: float, max_units: int, size: float, 
     operation = worst.atom.operation
     what = str(operation.formula) if isinstance(operation, Apply) else f"a {type(operation).__name__.lower()}"
     remedy = (
-        f"a tolerance of about {fits * asked:.1g} would fit, or a larger max_units"
+        f"a tolerance of about {fits * asked:.1g} would fit, or a larger max_units{_or_depth(operation)}"
         if fits < size
         else f"a tolerance that would fit is above the function's own size ({size:.2g}): shrink the support, or keep that range "
         "small (np.clip, np.tanh, pf.softmax, pf.normalize)"
@@ -239,3 +240,10 @@ def too_many(said: str, fits: float, asked: float, max_units: int, size: float, 
         f"the circuit needs {said} units (max_units={max_units:,}), most of them for {what} with values in "
         f"[{worst.low:.3g}, {worst.high:.3g}]; {remedy}."
     )
+
+
+def _or_depth(operation: Operation) -> str:
+    """Squares need few units where they may be deep."""
+    if not isinstance(operation, Apply | Product) or operation.folded is not None:
+        return ""
+    return f", or depth={FOLDS}" if isinstance(operation, Product) or operation.formula.operation == "square" else ""

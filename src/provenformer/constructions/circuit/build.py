@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.constructions.circuit.budgets import Budget, Planner, too_many
 from provenformer.constructions.circuit.errors import UNITS, Errors, TooWide
@@ -117,6 +118,8 @@ class _Workshop:
         known: dict[tuple[Formula, float, float], Density] = {}
         for part in values:
             operation, arguments = part.atom.operation, lowered.arguments[part.index]
+            if isinstance(operation, Apply | Product) and operation.folded is not None:
+                continue
             if isinstance(operation, Apply):
                 key = (operation.formula, arguments[0].low, arguments[0].high)
                 if key not in known:
@@ -197,6 +200,11 @@ class _Workshop:
             return InputChannel(part)
         if isinstance(operation, Pieces):
             return TableUnits(part, arguments[0], _pieces_table(operation, arguments[0].low, arguments[0].high), 0.0)
+        if isinstance(operation, Apply | Product) and operation.folded is not None:
+            slack = operation.slack if isinstance(operation, Apply) else 0.0
+            return TableUnits(
+                part, arguments[-1], _line_table(lambda z: z, arguments[-1].low, arguments[-1].high), slack
+            )
         if isinstance(operation, Product):
             x, y = arguments
             radii = tuple(
@@ -234,6 +242,8 @@ class _Workshop:
 def _pieces_table(operation: Pieces, low: float, high: float) -> Table:
     """Exact: the pieces that [low, high] meets."""
     inside = [i for i, knot in enumerate(operation.knots) if low < knot < high]
+    if not inside:
+        return _line_table(operation, low, high)
     slopes = np.array(operation.slopes)[[inside[0], *(i + 1 for i in inside)]]
     knots = np.array(operation.knots)[inside]
     units = units_of_pieces(knots, slopes, float(operation(knots[:1])[0]), low, high)
@@ -241,6 +251,16 @@ def _pieces_table(operation: Pieces, low: float, high: float) -> Table:
     steepest = float(np.abs(slopes).max())
     size = steepest * ((high - low) * len(knots) + float(np.abs(knots).max())) + abs(units.constant)
     return Table(units, exact_curve(units, 2.0**-53 * 8 * (len(operation.knots) + 2) * size, low, high))
+
+
+def _line_table(line: Callable[[FloatArray], FloatArray], low: float, high: float) -> Table:
+    """A linear function, by two units that meet in the middle."""
+    ends = np.array([low, (low + high) / 2, high])
+    values = line(ends)
+    slope = float(values[2] - values[0]) / (high - low) if high > low else 0.0
+    units = units_of_pieces(ends[1:2], np.full(2, slope), float(values[1]), low, high)
+    rounding = 2.0**-50 * (abs(slope) * float(np.abs(ends).max()) + float(np.abs(values).max()))
+    return Table(units, exact_curve(units, rounding, low, high))
 
 
 def _last_readers(lowered: Lowered) -> dict[int, int]:

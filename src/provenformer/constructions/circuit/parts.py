@@ -179,7 +179,7 @@ class Lowered:
         arguments = tuple(self.local(lin) for lin in atom.operation.arguments)
         if isinstance(atom.operation, Apply):
             low, high = self._ranges.argument(atom.operation)
-            arguments = (replace(arguments[0], low=low, high=high),)
+            arguments = (replace(arguments[0], low=low, high=high), *arguments[1:])
         layer = 0
         if not isinstance(atom.operation, Input):
             latest = max((self.parts[i].layer for local in arguments for i in local.coefficients), default=0)

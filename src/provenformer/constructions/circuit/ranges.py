@@ -64,7 +64,7 @@ class Narrowed:
 
     @classmethod
     def of(cls, graph: Graph) -> Narrowed:
-        found = cls(Graph(graph.token_dim, graph.seq_len, steps=graph.steps))
+        found = cls(Graph(graph.token_dim, graph.seq_len, steps=graph.steps, depth=graph.depth))
         for atom in graph.atoms:
             low, high = found._range(atom)
             found.graph.atoms.append(Atom(atom.number, atom.operation, atom.uniform, low, high))

@@ -132,7 +132,7 @@ class Sheet:
         ]  # fmt: skip
         return CircuitNetwork(
             graph.token_dim, graph.seq_len, tuple(_block(block, size) for block in self._blocks), positions,
-            _matrix(readout, size), _biases(readout), tuple(self.names), tuple(claims), graph.steps,
+            _matrix(readout, size), _biases(readout), tuple(self.names), tuple(claims), graph.steps, graph.depth,
         )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """A network as an ONNX model: float64, batched input `x` (batch, d, n), output `y` of the same shape.
 
 A tiny network is one `Scan` over its stacked blocks, so that thousands of blocks stay a small graph; wide networks and
-circuits are their few blocks written out. Needs the extra `onnx`.
+circuits are their few blocks written out. Circuits have tokens in rows and constants on the right of every product, as linear
+layers have them in other tools, and may be float32. Needs the extra `onnx`.
 """
 
 from __future__ import annotations
@@ -12,38 +13,50 @@ from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import DTypeLike
 from onnx import TensorProto, helper, numpy_helper
 
 from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import atomic_path
 from provenformer.networks.base import FloatNetwork
-from provenformer.networks.circuit import CircuitBlock, CircuitNetwork
+from provenformer.networks.circuit import CircuitNetwork, Head
 from provenformer.networks.export.blocks import block_weights
 from provenformer.networks.thin import Network
 from provenformer.networks.wide import WideBlock, WideNetwork
 
 OPSET = 23  # current and widely run; onnxruntime 1.31 accepts up to 26
+CIRCUIT_OPSET = 13  # what verifiers and converters read
 
 
-def onnx_model(network: FloatNetwork) -> Any:
-    """The model, checked by onnx."""
-    graph = _Graph()
+def onnx_model(network: FloatNetwork, dtype: DTypeLike = np.float64, batch: int | None = None) -> Any:
+    """The model, checked by onnx; for any number of sequences, or `batch`. float32 is for circuits, which have a bound for it."""
+    kind = np.dtype(dtype)
+    if kind not in (np.float64, np.float32) or (kind == np.float32 and not isinstance(network, CircuitNetwork)):
+        raise ProvenformerError(f"this network has no bound in {kind.name}; use dtype=np.float64.")
+    graph = _Graph(dtype=kind)
     state = "x"
-    if network.positions is not None and len(network.positions) == network.token_dim:
+    if (
+        network.positions is not None
+        and len(network.positions) == network.token_dim
+        and not isinstance(network, CircuitNetwork)
+    ):
         state = graph.node("Add", state, graph.constant("positions", network.positions))
     graph.nodes.append(helper.make_node("Identity", [_layers(network, graph, state)], ["y"]))
-    shape: list[str | int | None] = ["batch", network.token_dim, network.seq_len]
-    values = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape) for name in ("x", "y")]
+    shape: list[str | int | None] = ["batch" if batch is None else batch, network.token_dim, network.seq_len]
+    number = TensorProto.DOUBLE if kind == np.float64 else TensorProto.FLOAT
+    values = [helper.make_tensor_value_info(name, number, shape) for name in ("x", "y")]
     built = helper.make_graph(graph.nodes, type(network).__name__, values[:1], values[1:], graph.constants)
-    model = helper.make_model(built, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="provenformer")
+    opset = CIRCUIT_OPSET if isinstance(network, CircuitNetwork) else OPSET
+    model = helper.make_model(built, opset_imports=[helper.make_opsetid("", opset)], producer_name="provenformer")
     model.ir_version = 10
     onnx.checker.check_model(model)
     return model
 
 
-def save_onnx(network: FloatNetwork, path: str | Path) -> None:
+def save_onnx(network: FloatNetwork, path: str | Path, dtype: DTypeLike = np.float64, batch: int | None = None) -> None:
     """Write the model to a file, whole or not at all."""
-    model = onnx_model(network)
+    model = onnx_model(network, dtype, batch)
     with atomic_path(Path(path)) as temporary:
         onnx.save(model, temporary)
 
@@ -51,12 +64,14 @@ def save_onnx(network: FloatNetwork, path: str | Path) -> None:
 class _Graph:
     """Nodes and constants in the making; every node gets a fresh output name."""
 
-    def __init__(self, prefix: str = "") -> None:
+    def __init__(self, prefix: str = "", dtype: np.dtype[Any] | None = None) -> None:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.prefix = prefix
+        self.dtype = np.dtype(np.float64) if dtype is None else dtype
 
     def constant(self, name: str, value: Any) -> str:
+        value = np.asarray(value, dtype=self.dtype if np.asarray(value).dtype.kind == "f" else None)
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), self.prefix + name))
         return self.prefix + name
 
@@ -114,34 +129,42 @@ def _wide(network: WideNetwork, graph: _Graph, state: str) -> str:
 
 @_layers.register
 def _circuit(network: CircuitNetwork, graph: _Graph, state: str) -> str:
-    """Pad to all channels, add positions, the blocks one after the other, the readout."""
-    pads = graph.constant("pads", np.array([0, 0, 0, 0, network.model_dim - network.token_dim, 0]))
-    state = graph.node("Add", graph.node("Pad", state, pads), graph.constant("positions", network.positions))
-    last = graph.constant("last", np.array([2]))
+    """Tokens in rows: embedding and positions, the blocks one after the other, the readout."""
+    tokens = graph.node("Transpose", state, perm=[0, 2, 1])
+    state = _linear(graph, tokens, "embedding", np.eye(network.model_dim, network.token_dim))
+    state = graph.node("Add", state, graph.constant("positions", network.positions.T))
     for i, block in enumerate(network.circuit_blocks):
         after = state
         for k, head in enumerate(block.heads):
-            names = {n: graph.constant(f"b{i}.h{k}.{n}", v) for n, v in head.weights().items() if v.size and n != "b_Q"}
-            bias = graph.constant(f"b{i}.h{k}.b_Q", head.b_Q[:, None]) if len(head.b_Q) else None
-            after = graph.node("Add", after, _circuit_head(graph, state, names, bias, last))
-        weights = {name: graph.constant(f"b{i}.{name}", v) for name, v in _columns(block).items() if v.size}
-        state = _feed_forward(graph, after, weights) if len(block.b_1) else graph.node("Add", after, weights["b_2"])
-    state = graph.node("MatMul", graph.constant("W_out", network.W_out), state)
-    return graph.node("Add", state, graph.constant("b_out", network.b_out[:, None]))
+            after = graph.node("Add", after, _circuit_head(graph, state, f"b{i}.h{k}", head))
+        if len(block.b_1):
+            hidden = graph.node("Relu", _linear(graph, after, f"b{i}.1", block.W_1, block.b_1))
+            after = graph.node("Add", after, _linear(graph, hidden, f"b{i}.2", block.W_2, block.b_2))
+        elif block.b_2.any():
+            after = graph.node("Add", after, graph.constant(f"b{i}.2.b", block.b_2))
+        state = after
+    return graph.node("Transpose", _linear(graph, state, "out", network.W_out, network.b_out), perm=[0, 2, 1])
 
 
-def _circuit_head(graph: _Graph, state: str, weights: dict[str, str], bias: str | None, last: str) -> str:
-    """W_O (W_V X) softmax((W_K X)^T (W_Q X + b_Q)); without queries the average, which every token gets."""
-    values = graph.node("MatMul", weights["W_V"], state)  # (batch, v, n)
-    if bias is None:
-        return graph.node("MatMul", weights["W_O"], graph.node("ReduceMean", values, last, keepdims=1))
-    queries = graph.node("Add", graph.node("MatMul", weights["W_Q"], state), bias)
-    keys = graph.node("Transpose", graph.node("MatMul", weights["W_K"], state), perm=[0, 2, 1])  # (batch, key, m)
-    attended = graph.node("Softmax", graph.node("MatMul", keys, queries), axis=1)  # (batch, key, query)
-    return graph.node("MatMul", weights["W_O"], graph.node("MatMul", values, attended))
+def _circuit_head(graph: _Graph, state: str, name: str, head: Head) -> str:
+    """softmax((W_Q X + b_Q)^T (W_K X)) (W_V X) W_O, tokens in rows; without queries the average, which every token gets."""
+    values = _linear(graph, state, f"{name}.V", head.W_V)  # (batch, n, v)
+    if not len(head.b_Q):
+        mixed = graph.node("ReduceMean", values, axes=[1], keepdims=1)
+        return _linear(graph, mixed, f"{name}.O", head.W_O)
+    queries = _linear(graph, state, f"{name}.Q", head.W_Q, head.b_Q)
+    keys = graph.node("Transpose", _linear(graph, state, f"{name}.K", head.W_K), perm=[0, 2, 1])  # (batch, m, key)
+    attended = graph.node("Softmax", graph.node("MatMul", queries, keys), axis=2)  # (batch, query, key)
+    return _linear(graph, graph.node("MatMul", attended, values), f"{name}.O", head.W_O)
 
 
-def _columns(block: WideBlock | CircuitBlock) -> dict[str, FloatArray]:
+def _linear(graph: _Graph, state: str, name: str, weight: FloatArray, bias: FloatArray | None = None) -> str:
+    """A linear layer on tokens in rows."""
+    made = graph.node("MatMul", state, graph.constant(f"{name}.W", weight.T))
+    return made if bias is None else graph.node("Add", made, graph.constant(f"{name}.b", bias))
+
+
+def _columns(block: WideBlock) -> dict[str, FloatArray]:
     """Weights with biases as columns, so that they broadcast over tokens."""
     return {name: value[:, None] if value.ndim == 1 else value for name, value in block.weights().items()}
 

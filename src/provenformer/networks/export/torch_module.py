@@ -10,6 +10,8 @@ numbers in cells) the results are equal bit for bit; elsewhere they agree within
 from __future__ import annotations
 
 from functools import singledispatch
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,6 +21,7 @@ from provenformer.base.arrays import FloatArray
 from provenformer.networks.base import FloatNetwork
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Head
 from provenformer.networks.export.blocks import block_weights
+from provenformer.networks.export.pretrained import read_pretrained, save_pretrained
 from provenformer.networks.thin import Network
 from provenformer.networks.wide import WideBlock, WideNetwork
 
@@ -51,13 +54,58 @@ class TransformerBlocks(nn.Module):
         self.positions = nn.Parameter(torch.from_numpy(np.array(positions)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """All blocks in order."""
+        """All blocks in order; where no gradient of a weight is asked for, halves that add exact zeros are skipped."""
         if x.shape[-2:] != (self.token_dim, self.seq_len):
             raise ValueError(f"X has shape {tuple(x.shape)}, not (..., {self.token_dim}, {self.seq_len})")
         x = x.to(torch.float64) + self.positions
-        for block in range(self.W_O.shape[0]):
-            x = self._feed_forward(block, self._attention(block, x))
-        return x
+        trained = torch.is_grad_enabled() and any(weight.requires_grad for weight in self.parameters())
+        if trained or torch.compiler.is_compiling():  # b_2 of a layer without an effect has a gradient
+            for block in range(self.W_O.shape[0]):
+                x = self._feed_forward(block, self._attention(block, x))
+            return x
+        tokens = x.transpose(-1, -2)  # (..., n, d)
+        for first, last in self._pieces():
+            if self.W_O[first].any():
+                tokens = self._attention(first, tokens.transpose(-1, -2)).transpose(-1, -2)
+            tokens = self._sweep(tokens.reshape(-1, self.token_dim), first, last).reshape(tokens.shape)
+        return tokens.transpose(-1, -2)
+
+    def _pieces(self) -> list[tuple[int, int]]:
+        """The blocks cut into pieces, (first, last + 1): only the first block of a piece attends, all units of a piece read one
+        direction, and the blocks that switch a unit on for a token are, from some block on, all that follow.
+        """
+        W_1, tops = self.W_1, self._tops()
+        one_direction = (W_1[:, :1] == W_1).all(dim=-1).all(dim=-1)
+        goes_on = (W_1[1:] == W_1[:-1]).all(dim=-1).all(dim=-1) & one_direction[1:] & (tops[1:] >= tops[:-1])
+        goes_on &= ~self.W_O[1:].any(dim=-1).any(dim=-1)
+        starts = [0, *((~goes_on).nonzero()[:, 0] + 1).tolist()]
+        return list(pairwise([*starts, len(W_1)]))
+
+    def _tops(self) -> Tensor:
+        """Of every block: a read above minus this switches a unit on; infinite where b_2 always adds something."""
+        return self.b_1.amax(dim=-1).masked_fill(self.b_2.any(dim=-1), torch.inf)
+
+    def _sweep(self, tokens: Tensor, first: int, last: int) -> Tensor:
+        """The feed-forward layers of a piece: every token (count, d) goes from one layer that changes it straight to the next.
+
+        The layers between have their units off for this token and b_2 = 0: they add exact zeros.
+        """
+        if last - first == 1:
+            return self._feed_forward(first, tokens.T).T
+        tops, direction = self._tops()[first:last], self.W_1[first, 0]
+        to_come = torch.zeros(len(tokens), dtype=torch.int64, device=tokens.device)
+        while True:
+            found = torch.searchsorted(tops, -(tokens @ direction), right=True).maximum(to_come)
+            meets = (found < last - first).nonzero()[:, 0]
+            if not len(meets):
+                return tokens
+            tokens = tokens.index_copy(0, meets, self._one_layer_each(tokens[meets], first + found[meets]))
+            to_come = found + 1
+
+    def _one_layer_each(self, tokens: Tensor, layer: Tensor) -> Tensor:
+        """Tokens (count, d), each after a feed-forward layer (count,) of its own."""
+        hidden = torch.relu((self.W_1[layer] @ tokens[..., None])[..., 0] + self.b_1[layer])
+        return tokens + (self.W_2[layer] @ hidden[..., None])[..., 0] + self.b_2[layer]
 
     def _attention(self, block: int, x: Tensor) -> Tensor:
         keys = self.W_K[block] @ x  # (..., heads, n)
@@ -119,6 +167,10 @@ class CircuitBlocks(nn.Module):
     def __init__(self, network: CircuitNetwork) -> None:
         super().__init__()
         self.token_dim, self.seq_len, self.model_dim = network.token_dim, network.seq_len, network.model_dim
+        self.channel_names = network.channel_names
+        self.embedding = _linear(
+            np.eye(network.model_dim, network.token_dim)
+        )  # a plain layer: what verifiers and others read
         self.blocks = nn.ModuleList(CircuitTorchBlock(block) for block in network.circuit_blocks)
         self.positions = nn.Parameter(torch.from_numpy(network.positions.T.copy()))  # (n, D): tokens in rows
         self.readout = _linear(network.W_out, network.b_out)
@@ -127,12 +179,21 @@ class CircuitBlocks(nn.Module):
         """g(X) for X of shape (..., d, n), in the type of the weights."""
         if x.shape[-2:] != (self.token_dim, self.seq_len):
             raise ValueError(f"X has shape {tuple(x.shape)}, not (..., {self.token_dim}, {self.seq_len})")
-        tokens = x.to(self.positions.dtype).transpose(-1, -2)
-        state = nn.functional.pad(tokens, (0, self.model_dim - self.token_dim)) + self.positions
+        state = self.embedding(x.to(self.positions.dtype).transpose(-1, -2)) + self.positions
         for block in self.blocks:
             state = block(state)
         result: Tensor = self.readout(state).transpose(-1, -2)
         return result
+
+    def save_pretrained(self, path: str | Path) -> None:
+        """Write config.json and model.safetensors, as models of transformers are kept; `pf.from_pretrained(path)` reads them."""
+        save_pretrained(self, path)
+
+    @classmethod
+    def from_pretrained(cls, path: str | Path) -> CircuitBlocks:
+        """The module that save_pretrained wrote, in the type that it had."""
+        network, dtype = read_pretrained(path)
+        return cls(network).to(dtype)
 
 
 class CircuitTorchBlock(nn.Module):

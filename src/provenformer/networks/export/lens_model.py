@@ -1,0 +1,70 @@
+"""A circuit as a model of TransformerLens: token ids in, residual stream, heads and units under its hook names.
+
+Token id i stands for the number `values[i]` (for token_dim = d, for d numbers), which the embedding puts on the input channels;
+the positions are the positional embedding; the unembedding picks the output channels, so logits (batch, n, d) are g(X),
+transposed. There is no layer norm, and channels of the residual stream are those of the circuit, one for one.
+
+All blocks of that library have equally many heads of one size and equally many units: what a block does not have has zero
+weights and adds exact zeros. It divides scores by a scale: that is 2 here, and queries are twice as large, which rounds nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from transformer_lens.config import TransformerBridgeConfig
+from transformer_lens.model_bridge import TransformerBridge
+
+from provenformer.base.arrays import FloatArray
+from provenformer.networks.circuit import CircuitBlock, CircuitNetwork
+
+SCALE = 2.0  # a power of two, and not 1, which that library refuses
+
+
+def lens_model(network: CircuitNetwork, values: FloatArray, precision: str) -> TransformerBridge:
+    """The bridge, with the weights of the network, for a vocabulary of tokens (V, d)."""
+    dtype = {"float64": torch.float64, "float32": torch.float32}[precision]
+    heads, key_size, units = network.shape
+    size = max([1, key_size, *(len(h.W_V) for block in network.circuit_blocks for h in block.heads)])
+    heads, units = max(heads, 1), max(units, 1)
+    config = TransformerBridgeConfig(
+        d_model=network.model_dim, d_head=size, n_heads=heads, n_layers=network.blocks, n_ctx=network.seq_len, d_mlp=units,
+        d_vocab=len(values), d_vocab_out=network.token_dim, act_fn="relu", attn_scale=SCALE, use_attn_scale=True,
+        attention_dir="bidirectional", normalization_type=None, init_weights=False, device="cpu",
+    )  # fmt: skip
+    bridge = TransformerBridge.boot_native(config, dtype=dtype, model_name="provenformer")
+    embedding = np.zeros((len(values), network.model_dim))
+    embedding[:, : network.token_dim] = values
+    arrays = {
+        "embed.weight": embedding,
+        "pos_embed.weight": network.positions.T,
+        "unembed.weight": network.W_out,
+        "unembed.bias": network.b_out,
+    }
+    for i, block in enumerate(network.circuit_blocks):
+        arrays |= {f"blocks.{i}.{name}": value for name, value in _block(block, heads, size, units).items()}
+    weights = {name: torch.from_numpy(np.ascontiguousarray(value)).to(dtype) for name, value in arrays.items()}
+    bridge.load_state_dict(weights, strict=True)
+    bridge.requires_grad_(False)
+    return bridge.eval()
+
+
+def _block(block: CircuitBlock, heads: int, size: int, units: int) -> dict[str, FloatArray]:
+    """Weights as that library stacks them, missing heads, rows and units 0."""
+    channels = len(block.b_2)
+    stacked = {name: np.zeros((heads, size, channels)) for name in ("q", "k", "v", "o")}
+    query_bias = np.zeros((heads, size))
+    for h, head in enumerate(block.heads):
+        stacked["q"][h, : len(head.W_Q)], query_bias[h, : len(head.b_Q)] = SCALE * head.W_Q, SCALE * head.b_Q
+        stacked["k"][h, : len(head.W_K)], stacked["v"][h, : len(head.W_V)] = head.W_K, head.W_V
+        stacked["o"][h, : len(head.W_V)] = head.W_O.T
+    W_1, b_1, W_2 = np.zeros((units, channels)), np.zeros(units), np.zeros((channels, units))
+    used = slice(len(block.b_1))
+    W_1[used], b_1[used], W_2[:, used] = block.W_1, block.b_1, block.W_2
+    flat = {name: value.reshape(heads * size, channels) for name, value in stacked.items()}
+    none = {f"attn.{name}.bias": np.zeros(heads * size) for name in ("k", "v")}
+    return none | {
+        "attn.q.weight": flat["q"], "attn.q.bias": query_bias.ravel(), "attn.k.weight": flat["k"], "attn.v.weight": flat["v"],
+        "attn.o.weight": flat["o"].T, "attn.o.bias": np.zeros(channels), "mlp.in.weight": W_1, "mlp.in.bias": b_1,
+        "mlp.out.weight": W_2, "mlp.out.bias": block.b_2,
+    }  # fmt: skip
