@@ -25,9 +25,14 @@ class TokenProgram:
     name: str = "program"
 
     def __post_init__(self) -> None:
-        for what, value, most in (("vocab_size", self.vocab_size, VOCAB_LIMIT), ("seq_len", self.seq_len, LENGTH_LIMIT)):
+        for what, value, most in (
+            ("vocab_size", self.vocab_size, VOCAB_LIMIT),
+            ("seq_len", self.seq_len, LENGTH_LIMIT),
+        ):
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
-                raise ProvenformerError(f"{what}={value!r:.40} is not a whole number from 1 to {most}; use a smaller one.")
+                raise ProvenformerError(
+                    f"{what}={value!r:.40} is not a whole number from 1 to {most}; use a smaller one."
+                )
 
     def __call__(self, x: NDArray[np.int64]) -> FloatArray:
         """The program's own numbers for sequences (batch, seq_len)."""
@@ -36,7 +41,9 @@ class TokenProgram:
             return np.broadcast_to(found, x.shape)
         except Exception as error:
             reason = one_line(f"{type(error).__name__}: {error}")[:200]
-            raise ProvenformerError(f"program '{one_line(self.name)}' fails on a batch of sequences ({reason}).") from error
+            raise ProvenformerError(
+                f"program '{one_line(self.name)}' fails on a batch of sequences ({reason})."
+            ) from error
 
     def __repr__(self) -> str:
         return f"TokenProgram({self.name!r}, vocab_size={self.vocab_size}, seq_len={self.seq_len})"

@@ -1,6 +1,7 @@
 """Heads of a token circuit: sums with known weights, and the token of the highest score.
 
-Executed scores s~ are within E of the scores s that the weights stand for. Then sum_k |w~_k - w_k| <= e^(2E) - 1; and, with r the weight of all keys but one,
+Executed scores s~ are within E of the scores s that the weights stand for. Then sum_k |w~_k - w_k| <= e^(2E) - 1; and, with
+r the weight of all keys but one,
 <= 2 r e^(2E). A pick's scores are lambda times whole numbers up to eps, so keys that do not have the highest weigh at most
 e^(-lambda + 2 eps) each.
 """
@@ -26,14 +27,14 @@ def after_heads(graph: TokenGraph, block: CircuitBlock, state: State, claims: di
     for number, head in enumerate(block.heads):
         queries, keys = read(state, head.W_Q, head.b_Q), read(state, head.W_K, np.zeros(len(head.W_K)))
         moved = _moved(queries, keys, state.unit)
-        for channel in np.flatnonzero(head.W_O.any(axis=1)):
+        for channel in map(int, np.flatnonzero(head.W_O.any(axis=1))):
             if channel not in claims:
                 raise Rejected(f"{place}, head {number} writes channel {channel}, of which nothing is claimed")
             if channel in errors:
                 raise Rejected(f"{place}: two heads write channel {channel}")
             if state.atom[channel] >= 0 or state.known[channel].any():
                 raise Rejected(f"{place} writes channel {channel}, which is in use")
-            value = _value(state, head, int(channel))
+            value = _value(state, head, channel)
             operation = graph.atoms[claims[channel]].operation
             if isinstance(operation, Total):
                 error = _total(operation, queries, keys, moved, value, state)
@@ -70,7 +71,8 @@ def _value(state: State, head: Head, channel: int) -> Reading:
 def _rounded(value: Reading, many: int, n: int, unit: float) -> float:
     """Of softmax itself (exp, sum, quotient) and of the weighted sum, if all keys but so many weigh less than NEGLIGIBLE each.
 
-    Their sum tau rounds by at most tau (1 + 2 n u) in any order, since a float sum errs by no more than its smaller term; the others
+    Their sum tau rounds by at most tau (1 + 2 n u) in any order, since a float sum errs by no more than its smaller term;
+    the others
     round `many` - 1 times (Lemma 7 of docs/circuits-verify.md), in the normaliser and in the weighted sum.
     """
     share = float(rounding(2 * many + 12, unit)) + 4 * n * NEGLIGIBLE + n * TINY
@@ -87,18 +89,26 @@ def _total(operation: Total, queries: Reading, keys: Reading, moved: FloatArray,
     logs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
     weights = np.exp(logs)
     most = moved.max(axis=1)
-    tail = np.where(np.arange(n) == logs.argmax(axis=1)[:, None], 0.0, np.exp(np.minimum(logs + 2 * most[:, None], 700.0))).sum(axis=1)
+    tail = np.where(
+        np.arange(n) == logs.argmax(axis=1)[:, None], 0.0, np.exp(np.minimum(logs + 2 * most[:, None], 700.0))
+    ).sum(axis=1)
     change = np.minimum(np.expm1(np.minimum(2 * most, 700.0)), 2 * tail) + 64 * n * OWN
     size = state.ranges.size
     factor = value.atoms[0, operation.of]
     other = np.abs(np.delete(value.atoms[0], operation.of)) @ np.delete(size, operation.of, axis=0)
-    difference = np.abs(weights * factor - operation.counts) @ size[operation.of] + np.abs(value.known[0]).max() + other.max(initial=0.0)
+    difference = (
+        np.abs(weights * factor - operation.counts) @ size[operation.of]
+        + np.abs(value.known[0]).max()
+        + other.max(initial=0.0)
+    )
     worst = float((difference + change * value.size.max()).max())
     many = int((logs + 2 * most[:, None] > np.log(NEGLIGIBLE)).sum(axis=1).max())
     return worst + _rounded(value, many, n, state.unit)
 
 
-def _pick(graph: TokenGraph, pick: Pick, queries: Reading, keys: Reading, moved: FloatArray, value: Reading, state: State) -> float:
+def _pick(
+    graph: TokenGraph, pick: Pick, queries: Reading, keys: Reading, moved: FloatArray, value: Reading, state: State
+) -> float:
     """A value from the token of the highest score."""
     n, atoms = graph.seq_len, len(graph.atoms)
     require_one_value(graph, pick, state.ranges)
@@ -127,7 +137,7 @@ def _pick(graph: TokenGraph, pick: Pick, queries: Reading, keys: Reading, moved:
 def _expanded(
     q_known: FloatArray, q_atoms: FloatArray, k_known: FloatArray, k_atoms: FloatArray, bias: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """A bilinear score: of positions (n, n); atoms of the query (atoms, n); atoms of the key by query (atoms, n); both (atoms, atoms).
+    """A bilinear score: of positions (n, n), of atoms of the query (atoms, n), of atoms of the key (atoms, n), of both.
 
     What is the same for all keys of a query does not matter: it is taken off.
     """

@@ -2,8 +2,10 @@
 
 Intervals, and two rules that know more, since a number of tokens is a sum of many parts of which few can be large at once:
 - *One head.* Totals with the same weights are one total, of the sum of what they add up.
-- *One argument.* Functions of the same number at the same token are one function. Where parts hang on *switches*, functions of one number A at the same
-  token, every value of A is looked at by itself: most parts are then constant or a line, and lines add up before their range is taken.
+- *One argument.* Functions of the same number at the same token are one function. Where parts hang on *switches*, functions
+of one number A at the same
+  token, every value of A is looked at by itself: most parts are then constant or a line, and lines add up before their range
+  is taken.
 """
 
 from __future__ import annotations
@@ -66,10 +68,41 @@ class Ranges:
             else:
                 rest.append((atom, c))
         low, high = self.interval(Lin(lin.constant, tuple(rest)))
+        parts, taken = self._with_own(totals, parts)
+        low, high = _plus((low, high), taken)
         for same in totals.values():
             inner = _lin(np.zeros_like(lin.constant), [(operation.of, c) for c, operation in same])
             low, high = _plus((low, high), _summed(same[0][1].counts, self.reach(inner)))
         return _plus((low, high), self.sum_of(parts)) if parts else (low, high)
+
+    def _with_own(
+        self, totals: dict[object, list[tuple[int, Total]]], parts: list[Weighted]
+    ) -> tuple[list[Weighted], Ends]:
+        """What heads take of the own token belongs with the functions of it that are added: both leave the lists."""
+        n = self.graph.seq_len
+        low, high = np.zeros(n), np.zeros(n)
+        for key, same in list(totals.items()):
+            for c, operation in same[:]:
+                own = [(k, part) for k, part in parts if [a for a, _ in part.of.terms] == [operation.of]]
+                if len(operation.counts) == 1 or not own:
+                    continue
+                same.remove((c, operation))
+                parts = [weighted for weighted in parts if weighted not in own]
+                a, b = self.low[operation.of], self.high[operation.of]
+                values = np.arange(a.min(), b.max() + 1)
+                diagonal = operation.counts.diagonal()
+                found = (c * diagonal[:, None] * values).astype(np.float64)
+                for k, part in own:
+                    found = found + k * part_values(part, part.of.constant[:, None] + part.of.terms[0][1] * values)
+                possible = (values >= a[:, None]) & (values <= b[:, None])
+                low += np.where(possible, found, np.inf).min(axis=1)
+                high += np.where(possible, found, -np.inf).max(axis=1)
+                others = operation.counts - np.diag(diagonal)
+                ends = np.stack([c * (others @ a), c * (others @ b)])
+                low, high = low + ends.min(axis=0), high + ends.max(axis=0)
+            if not same:
+                del totals[key]
+        return parts, (low, high)
 
     def sum_of(self, parts: list[Weighted]) -> Ends:
         """Of a sum of functions of one number each, at one token."""
@@ -91,7 +124,7 @@ class Ranges:
         z = primitive(same[0][0][1].of)[0]
         first, last = self.reach(z)
         points = np.arange(first.min(), last.max() + 1)
-        values = sum(c * part_values(part, factor * points + start) for (c, part), factor, start in same)
+        values = together(same, points)
         low, high = np.empty(n), np.empty(n)
         for j, (a, b) in enumerate(zip((first - points[0]).astype(int), (last - points[0]).astype(int), strict=True)):
             low[j], high[j] = values[a : b + 1].min(), values[a : b + 1].max()
@@ -116,7 +149,10 @@ class Ranges:
                 constant += c * (int(values[0]) - slope * int(points[0])) + c * slope * of.constant
                 terms += [(atom, c * slope * k) for atom, k in of.terms]
             else:
-                low, high = low + min(c * values.min(), c * values.max()), high + max(c * values.min(), c * values.max())
+                low, high = (
+                    low + min(c * values.min(), c * values.max()),
+                    high + max(c * values.min(), c * values.max()),
+                )
         return _plus((low, high), self.reach(_lin(constant, terms)))
 
 
@@ -146,7 +182,9 @@ def _range(operation: Operation, ranges: Ranges) -> Ends:
         return np.full(n, low.min()), np.full(n, high.max())
     for part in operation.parts:
         low, high = ranges.reach(part.of)
-        whole = all(c % part.step == 0 for _, c in part.of.terms) and not ((part.of.constant - part.low) % part.step).any()
+        whole = (
+            all(c % part.step == 0 for _, c in part.of.terms) and not ((part.of.constant - part.low) % part.step).any()
+        )
         if not whole or low.min() < part.low or high.max() > part.low + part.step * (len(part.values) - 1):
             raise Rejected("a table does not hold every value that its argument takes")
     return ranges.sum_of([(1, part) for part in operation.parts])
@@ -156,7 +194,7 @@ def _range(operation: Operation, ranges: Ranges) -> Ends:
 
 
 def primitive(lin: Lin) -> tuple[Lin, int, int]:
-    """(z, factor, start): the numerator is factor * z + start, and z has no common factor, no offset and a positive first coefficient."""
+    """(z, factor, start): the numerator is factor * z + start; z has no common factor and no offset."""
     start = int(lin.constant[0])
     factor = gcd(*(c for _, c in lin.terms), *map(int, np.unique(lin.constant - start))) or 1
     factor = -factor if lin.terms and lin.terms[0][1] < 0 else factor
@@ -176,6 +214,14 @@ def part_values(part: Part, numerators: FloatArray) -> FloatArray:
     """A part at numerators on its grid; beyond its ends, which no token reaches, the values there."""
     index = np.rint((numerators - part.low) / part.step).astype(np.int64)
     return part.values[np.clip(index, 0, len(part.values) - 1)].astype(np.float64)
+
+
+def together(same: list[tuple[Weighted, int, int]], z: FloatArray) -> FloatArray:
+    """The sum of functions of one number, at values of it."""
+    found = np.zeros(len(z))
+    for (c, part), factor, start in same:
+        found += c * part_values(part, factor * z + start)
+    return found
 
 
 @dataclass(frozen=True, eq=False)

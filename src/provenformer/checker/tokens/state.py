@@ -1,7 +1,9 @@
-"""What the channels of a token circuit hold: known numbers and at most one atom each, up to an error; and what a row of weights reads.
+"""What the channels of a token circuit hold: known numbers and at most one atom each, up to an error; and what weights read.
 
-Weights are those of the arithmetic that is looked at (float32 rounds them first), so only the arithmetic itself errs. A sum of k products,
-in any order, errs by at most (k + 2) u of the sum of absolute products; the walk itself computes in float64 and errs by that, too.
+Weights are those of the arithmetic that is looked at (float32 rounds them first), so only the arithmetic itself errs. A sum
+of k products,
+in any order, errs by at most (k + 2) u of the sum of absolute products; the walk itself computes in float64 and errs by
+that, too.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class State:
     def size(self) -> FloatArray:
         """(D, n): no channel's executed number is larger in absolute value."""
         held = np.where(self.atom[:, None] >= 0, self.ranges.size[self.atom], 0.0)
-        return np.abs(self.known) + held + self.error[:, None]
+        return np.asarray(np.abs(self.known) + held + self.error[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +49,7 @@ class Reading:
 
     def against(self, row: int, known: FloatArray, atoms: FloatArray, ranges: Ranges) -> FloatArray:
         """(n,): how far what the row reads may be from this combination, errors aside."""
-        return np.abs(self.known[row] - known) + np.abs(self.atoms[row] - atoms) @ ranges.size
+        return np.asarray(np.abs(self.known[row] - known) + np.abs(self.atoms[row] - atoms) @ ranges.size)
 
 
 def rounding(terms: int | Ints, unit: float) -> FloatArray:
@@ -60,7 +62,9 @@ def read(state: State, weights: FloatArray, bias: FloatArray) -> Reading:
     size = np.abs(weights) @ state.size + np.abs(bias)[:, None]
     if not (size <= LARGEST).all():
         raise Rejected("a number may exceed 2^60")
-    terms = (weights != 0).astype(np.int64) @ (state.size > 0).astype(np.int64) + 1  # what is 0 for certain does not round
+    terms = (weights != 0).astype(np.int64) @ (state.size > 0).astype(
+        np.int64
+    ) + 1  # what is 0 for certain does not round
     atoms = np.zeros((len(weights), len(state.ranges.low)))
     for channel in np.flatnonzero(state.atom >= 0):
         atoms[:, state.atom[channel]] += weights[:, channel]

@@ -38,11 +38,17 @@ def _by_position(graph: TokenGraph, pick: Pick, ranges: Ranges) -> bool:
 
 
 def _by_rank(graph: TokenGraph, pick: Pick, ranges: Ranges) -> bool:
-    """The same with digits of ranks r as keys and their squares: highest where r = j. That ranks are 0 .. n-1, each once, is the graph's word."""
+    """The same with digits of ranks as keys: highest where it is j. That ranks are 0 .. n-1, each once, is the graph's word."""
     n = graph.seq_len
     *places, last = pick.queries
     *keys, squares = pick.keys
-    if not places or pick.bias.any() or not last.known or (last.constant != -1).any() or not all(p.known for p in places):
+    if (
+        not places
+        or pick.bias.any()
+        or not last.known
+        or (last.constant != -1).any()
+        or not all(p.known for p in places)
+    ):
         return False
     found = _together(graph, (*keys, squares), ranges)
     if found is None:
@@ -72,7 +78,9 @@ def _by_value(graph: TokenGraph, pick: Pick, ranges: Ranges) -> bool:  # noqa: A
     if len(pick.queries) != 1 or not query.known or (query.constant != 1).any() or pick.bias.any():
         return False
     for sign in (1, -1):
-        if tuple((a, sign * c) for a, c in value.terms) == key.terms and not np.ptp(key.constant - sign * value.constant):
+        if tuple((a, sign * c) for a, c in value.terms) == key.terms and not np.ptp(
+            key.constant - sign * value.constant
+        ):
             return True
     return False
 

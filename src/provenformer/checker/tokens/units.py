@@ -1,8 +1,11 @@
 """Feed-forward layers of a token circuit: what units add up to, at the whole numbers that they can meet.
 
-The units that write a channel are grouped by the argument of the atom that they read, z. A group adds a piecewise linear function F(z), known from the weights.
-All of them read the same executed z~ = z + delta, |delta| <= e, so what the group is off at z lies between the least and the largest F - phi(z) on [z - e, z + e],
-found at its ends and at the knots in between; where F is flat nothing is left of delta. Each unit's own rounding counts where it can be on. Groups that hang on switches
+The units that write a channel are grouped by the argument of the atom that they read, z. A group adds a piecewise linear
+function F(z), known from the weights.
+All of them read the same executed z~ = z + delta, |delta| <= e, so what the group is off at z lies between the least and the
+largest F - phi(z) on [z - e, z + e],
+found at its ends and at the knots in between; where F is flat nothing is left of delta. Each unit's own rounding counts
+where it can be on. Groups that hang on switches
 (ranges.py) are looked at for every value of what the switches depend on: gates that are closed add nothing.
 """
 
@@ -14,7 +17,7 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
-from provenformer.checker.tokens.ranges import Weighted, by_argument, cases, fixed, part_values, switch_of
+from provenformer.checker.tokens.ranges import Weighted, by_argument, cases, fixed, switch_of, together
 from provenformer.checker.tokens.state import OWN, Reading, State, combination, read, rounding
 from provenformer.networks.circuit import CircuitBlock
 from provenformer.symbols.tokens.graph import Ints, Lin, TokenGraph, Units
@@ -51,7 +54,9 @@ class Off:
         return Off(self.least + other.least, self.most + other.most, self.lost + other.lost, self.size + other.size)
 
 
-def _error(graph: TokenGraph, operation: Units, block: CircuitBlock, state: State, reading: Reading, channel: int) -> float:
+def _error(
+    graph: TokenGraph, operation: Units, block: CircuitBlock, state: State, reading: Reading, channel: int
+) -> float:
     """How far a channel may be from the atom."""
     writing = np.flatnonzero(block.W_2[channel])
     found = by_argument([(1, part) for part in operation.parts])
@@ -59,7 +64,9 @@ def _error(graph: TokenGraph, operation: Units, block: CircuitBlock, state: Stat
     groups = []
     for g, (z, same) in enumerate(found):
         mine = np.array([k for k, best in enumerate(belongs) if best == g], dtype=np.int64)
-        groups.append(Group(z, same, block.W_1[writing[mine]], block.W_2[channel, writing[mine]], reading, writing[mine], state))
+        groups.append(
+            Group(z, same, block.W_1[writing[mine]], block.W_2[channel, writing[mine]], reading, writing[mine], state)
+        )
     switch = switch_of(graph, [z for z, _ in found])
     bias = float(block.b_2[channel])
     share = float(rounding(len(writing) + 1, state.unit)) + 8 * OWN
@@ -72,7 +79,9 @@ def _error(graph: TokenGraph, operation: Units, block: CircuitBlock, state: Stat
             if own not in known:
                 known[own] = group.off(case)
             total = total.plus(known[own])
-        worst = max(worst, abs(total.least) + total.lost + share * total.size, abs(total.most) + total.lost + share * total.size)
+        worst = max(
+            worst, abs(total.least) + total.lost + share * total.size, abs(total.most) + total.lost + share * total.size
+        )
         if not np.isfinite(total.least + total.most + total.lost + total.size):
             raise Rejected("no finite bound follows for a table")
     return worst
@@ -122,7 +131,7 @@ class Group:
         self.own = self.own + rounding(terms, state.unit) * reading.size[units].max(axis=1)
 
     def _value(self, points: FloatArray) -> FloatArray:
-        return np.maximum(points[:, None] * self.slopes + self.starts, 0.0) @ self.outputs
+        return np.asarray(np.maximum(points[:, None] * self.slopes + self.starts, 0.0) @ self.outputs)
 
     def off(self, case: dict[int, int]) -> Off:
         """At all values that z can take in this case."""
@@ -131,7 +140,7 @@ class Group:
             ends.append(self.state.ranges.reach(self.z))
         low, high = max(e[0].min() for e in ends), min(e[1].max() for e in ends)
         z = np.arange(low, high + 1)
-        phi = sum(c * part_values(part, factor * z + start) for (c, part), factor, start in self.same)
+        phi = together(self.same, z)
         if not len(self.outputs):
             return Off(float((-phi).min()), float((-phi).max()), 0.0, 0.0)
         if not self.delta < 1:

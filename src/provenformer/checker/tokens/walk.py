@@ -1,7 +1,9 @@
-"""The walk through a token circuit: from the weights, the graph of the program and the witness to the largest error over all sequences.
+"""The walk through a token circuit: from weights, graph and witness to the largest error over all sequences.
 
-Invariant: before every layer, at every token of every sequence of the alphabet, the executed number of each channel is within its error of a
-known number plus at most one atom of the graph, a whole number. A layer may write only channels for which the witness claims an atom, and the claim is
+Invariant: before every layer, at every token of every sequence of the alphabet, the executed number of each channel is
+within its error of a
+known number plus at most one atom of the graph, a whole number. A layer may write only channels for which the witness claims
+an atom, and the claim is
 proved from the weights at the whole numbers that its arguments can be. No sequence is listed: docs/tokens.md.
 """
 
@@ -77,7 +79,7 @@ def _claims(network: CircuitNetwork, graph: TokenGraph) -> dict[int, dict[int, i
         numbers = (claim.channel, claim.layers, claim.atom)
         if any(isinstance(v, bool) or not isinstance(v, int) for v in numbers):
             raise Rejected(f"claim {i} of the witness does not name channel, layer and atom by number")
-        if not (0 <= claim.channel < network.model_dim and 0 < claim.layers and 0 <= claim.atom < len(graph.atoms)):
+        if not (0 <= claim.channel < network.model_dim and claim.layers > 0 and 0 <= claim.atom < len(graph.atoms)):
             raise Rejected(f"claim {i} of the witness names what is not there")
         at = found.setdefault(claim.layers, {})
         if claim.channel in at:

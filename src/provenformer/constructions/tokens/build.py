@@ -44,7 +44,9 @@ def build_tokens(graph: TokenGraph, output: Lin, max_parameters: int = PARAMETER
     W_out = np.zeros((1, size))
     for channel, weight in weights.items():
         W_out[0, channel] = weight / output.den
-    claims = tuple(Claim(sheet.channels[a], layer, a) for a, layer in sorted(layers.items(), key=lambda v: (v[1], v[0])) if layer)
+    claims = tuple(
+        Claim(sheet.channels[a], layer, a) for a, layer in sorted(layers.items(), key=lambda v: (v[1], v[0])) if layer
+    )
     names = _distinct(sheet.names)
     return CircuitNetwork(1, graph.seq_len, blocks, positions, W_out, np.array([bias / output.den]), names, claims)
 
@@ -77,7 +79,9 @@ def schedule(graph: TokenGraph, output: Lin) -> dict[int, int]:
     return layers
 
 
-HeadPlan = tuple[list[Dimension], list[tuple[dict[int, float], int, float]]]  # scores; (what the value reads, channel, factor)
+HeadPlan = tuple[
+    list[Dimension], list[tuple[dict[int, float], int, float]]
+]  # scores; (what the value reads, channel, factor)
 
 
 def _heads(sheet: Sheet, atoms: list[int]) -> list[HeadPlan]:
@@ -144,7 +148,12 @@ def _units(sheet: Sheet, atoms: list[int]) -> UnitsPlan:
 
 def _layer(plan: UnitsPlan, size: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     units, biases = plan
-    W_1, b_1, W_2, b_2 = np.zeros((len(units), size)), np.zeros(len(units)), np.zeros((size, len(units))), np.zeros(size)
+    W_1, b_1, W_2, b_2 = (
+        np.zeros((len(units), size)),
+        np.zeros(len(units)),
+        np.zeros((size, len(units))),
+        np.zeros(size),
+    )
     for i, (weights, bias, outputs) in enumerate(units.values()):
         b_1[i] = bias
         for channel, w in weights.items():

@@ -36,7 +36,7 @@ def pick_scores(sheet: Sheet, pick: Pick) -> list[Dimension]:
     for query, key in zip(pick.queries, pick.keys, strict=True):
         found.append((_scaled(sheet.reading(query), SHARP), sheet.reading(key)[0]))
     if len(pick.bias) > 1:
-        found += _one_hot(sheet, SHARP * pick.bias)
+        found += _one_hot(sheet, SHARP * pick.bias.astype(np.float64))
     elif (pick.bias != pick.bias[0, 0]).any():
         found.append((({}, SHARP), _vector(sheet, pick.bias[0].astype(np.float64), "order of tokens")))
     return found
@@ -45,7 +45,10 @@ def pick_scores(sheet: Sheet, pick: Pick) -> list[Dimension]:
 def _one_hot(sheet: Sheet, scores: FloatArray) -> list[Dimension]:
     """scores[j, k], whatever they are: a dimension per key."""
     here = [sheet.of_vector(row, f"is token {k}") for k, row in enumerate(np.eye(len(scores)))]
-    return [(({here[j]: float(v) for j, v in enumerate(column) if v}, 0.0), {here[k]: 1.0}) for k, column in enumerate(scores.T)]
+    return [
+        (({here[j]: float(v) for j, v in enumerate(column) if v}, 0.0), {here[k]: 1.0})
+        for k, column in enumerate(scores.T)
+    ]
 
 
 def _logs(counts: Ints) -> FloatArray:
@@ -53,14 +56,14 @@ def _logs(counts: Ints) -> FloatArray:
     with np.errstate(divide="ignore"):
         logs = np.log(counts.astype(np.float64))
     top = logs.max(axis=1, keepdims=True)
-    return np.maximum(logs - top, -SHARP - np.log(counts.sum(axis=1, keepdims=True)))
+    return np.asarray(np.maximum(logs - top, -SHARP - np.log(counts.sum(axis=1, keepdims=True))))
 
 
 def _vector(sheet: Sheet, vector: FloatArray, name: str) -> dict[int, float]:
     """What a key reads to get these numbers, up to a constant."""
     steps = np.diff(vector)
     if (steps == steps[0]).all():
-        return {sheet.of_vector(np.arange(len(vector)), "position"): float(steps[0])}
+        return {sheet.of_vector(np.arange(len(vector), dtype=np.float64), "position"): float(steps[0])}
     return {sheet.of_vector(vector, name): 1.0}
 
 

@@ -49,7 +49,7 @@ class Sheet:
             return {}, float(vector[0])
         steps = np.diff(vector)
         if (steps == steps[0]).all():
-            channel = self.of_vector(np.arange(len(vector)), "position")
+            channel = self.of_vector(np.arange(len(vector), dtype=np.float64), "position")
             return {channel: float(steps[0])}, float(vector[0])
         return {self.of_vector(vector, "known per position"): 1.0}, 0.0
 

@@ -8,7 +8,9 @@ import numpy as np
 
 from provenformer.symbols.tokens.graph import Part
 
-Hinge = tuple[Fraction, int, Fraction]  # (knot in steps from the lowest value, side that it opens to, slope on that side)
+Hinge = tuple[
+    Fraction, int, Fraction
+]  # (knot in steps from the lowest value, side that it opens to, slope on that side)
 
 
 def hinges(part: Part) -> tuple[int, list[Hinge]]:

@@ -1,16 +1,17 @@
 """Arrays that stand for tokens: numpy's operations on them draw the graph.
 
-An array has a batch axis, which nothing may touch, and trailing axes: none, tokens (m,) on the first m positions, the same for all (1,), or pairs
+An array has a batch axis, which nothing may touch, and trailing axes: none, tokens (m,) on the first m positions, the same
+for all (1,), or pairs
 of tokens: a query (n, 1), a key (1, n), both (n, n). Everything else is refused in one line.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -30,8 +31,14 @@ LOGIC: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
 }  # fmt: skip
 
 
-class Refused(ProvenformerError):
-    """The program does something that cannot be traced."""
+class Refused(ProvenformerError):  # noqa: N818  (a verdict, as base.errors.Rejected)
+    """The program does something that cannot be traced. A program that goes on all the same goes another way than on numbers."""
+
+    raised = 0  # how many there have been
+
+    def __init__(self, *words: object) -> None:
+        super().__init__(*words)
+        Refused.raised += 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +69,18 @@ class Tokens(np.lib.mixins.NDArrayOperatorsMixin):
     def dtype(self) -> Any:
         return np.dtype(bool if self.truth else np.int64)
 
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__"):
+            raise AttributeError(str(Refused(f"tokens have no attribute {name}; docs/tokens.md lists what is traced.")))
+        raise AttributeError(name)
+
     def __len__(self) -> int:
         raise Refused("the number of sequences is not known; use x.shape[-1] for that of tokens.")
 
     def __bool__(self) -> bool:
         raise Refused("a Python 'if', 'and', 'or' or 'while' asks for one sequence's value; use np.where, & and |.")
 
-    __float__ = __int__ = __index__ = __iter__ = __bool__  # type: ignore[assignment]
+    __float__ = __int__ = __index__ = __iter__ = __bool__
 
     def astype(self, dtype: Any, **_: Any) -> Tokens:
         kind = np.dtype(dtype).kind
@@ -79,31 +91,31 @@ class Tokens(np.lib.mixins.NDArrayOperatorsMixin):
         return self if kind == "b" else _number(self)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Tokens:
-        return np.sum(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return,call-overload]
+        return cast(Tokens, np.sum(self, axis=axis, keepdims=keepdims))
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Tokens:
-        return np.mean(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return,call-overload]
+        return cast(Tokens, np.mean(self, axis=axis, keepdims=keepdims))
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Tokens:
-        return np.max(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return,call-overload]
+        return cast(Tokens, np.max(self, axis=axis, keepdims=keepdims))
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Tokens:
-        return np.min(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return,call-overload]
+        return cast(Tokens, np.min(self, axis=axis, keepdims=keepdims))
 
     def any(self, axis: Any = None, keepdims: bool = False) -> Tokens:
-        return np.any(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return,call-overload]
+        return cast(Tokens, np.any(self, axis=axis, keepdims=keepdims))
 
     def all(self, axis: Any = None, keepdims: bool = False) -> Tokens:
-        return np.all(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return,call-overload]
+        return cast(Tokens, np.all(self, axis=axis, keepdims=keepdims))
 
     def cumsum(self, axis: Any = None) -> Tokens:
-        return np.cumsum(self, axis=axis)  # type: ignore[call-overload,no-any-return]
+        return cast(Tokens, np.cumsum(self, axis=axis))
 
     def argmax(self, axis: Any = None) -> Tokens:
-        return np.argmax(self, axis=axis)  # type: ignore[call-overload,no-any-return]
+        return cast(Tokens, np.argmax(self, axis=axis))
 
     def argsort(self, axis: Any = -1) -> Tokens:
-        return np.argsort(self, axis=axis)  # type: ignore[call-overload,no-any-return]
+        return cast(Tokens, np.argsort(self, axis=axis))
 
     def __getitem__(self, item: Any) -> Tokens:
         from provenformer.symbols.tokens import calls  # noqa: PLC0415  (calls are made of arrays)
@@ -114,14 +126,18 @@ class Tokens(np.lib.mixins.NDArrayOperatorsMixin):
         raise Refused("item assignment is not traced; use np.where or np.concatenate.")
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise Refused("this operation turns the tokens into plain numbers; use numpy functions that docs/tokens.md lists.")
+        raise Refused(
+            "this operation turns the tokens into plain numbers; use numpy functions that docs/tokens.md lists."
+        )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         from provenformer.symbols.tokens import calls  # noqa: PLC0415
 
         name = ufunc.__name__
         if method == "reduce" and name in calls.REDUCTIONS:
-            return calls.reduced(calls.REDUCTIONS[name], inputs[0], kwargs.get("axis", 0), kwargs.get("keepdims", False))
+            return calls.reduced(
+                calls.REDUCTIONS[name], inputs[0], kwargs.get("axis", 0), kwargs.get("keepdims", False)
+            )
         if method == "accumulate" and name == "add":
             return calls.cumsum(inputs[0], kwargs.get("axis", 0))
         if method != "__call__" or any(v is not None for k, v in kwargs.items() if k in ("out", "where")):
@@ -168,7 +184,12 @@ def tokens_like(like: Tokens, value: Any) -> Tokens:
 def _mask_words(mask: Any) -> str:
     n = len(mask)
     j, k = np.indices((n, n))
-    for words, relation in (("an earlier token", k < j), ("an earlier token or itself", k <= j), ("a later token", k > j), ("another token", k != j)):
+    for words, relation in (
+        ("an earlier token", k < j),
+        ("an earlier token or itself", k <= j),
+        ("a later token", k > j),
+        ("another token", k != j),
+    ):
         if (mask == relation).all():
             return words
     return "a relation of positions"
@@ -199,6 +220,12 @@ def spread(first: Tokens, second: Tokens) -> tuple[tuple[int, ...], Tokens, Toke
 def applied(name: str, *inputs: Any) -> Tokens:
     """A ufunc on tokens."""
     like = next(v for v in inputs if isinstance(v, Tokens))
+    if name in COMPARISONS and (like.lin is not None and like.key is None):
+        plain = [v for v in inputs if not isinstance(v, Tokens)]
+        if (
+            plain and np.ndim(plain[0]) == 0 and np.isfinite(float(plain[0]))
+        ):  # any number at all: only which values pass matters
+            return _against(name, like, Fraction(plain[0]), inputs[0] is like)
     arrays = [tokens_like(like, v) for v in inputs]
     if len(arrays) == 1:
         return _unary(name, arrays[0])
@@ -209,9 +236,21 @@ def applied(name: str, *inputs: Any) -> Tokens:
         return _pairwise(name, shape, first, second)
     g = like.graph
     a, b = first.lin, second.lin
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     lin, truth = _binary(name, g, a, b, first.truth and second.truth)
     return Tokens(g, shape, lin, truth=truth)
+
+
+def _against(name: str, array: Tokens, number: Fraction, first: bool) -> Tokens:
+    """A comparison with a plain number, `first`: the array stands before it."""
+    g, (holds, sign) = array.graph, COMPARISONS[name]
+    lin = array.lin
+    assert lin is not None
+    shown = f"{number}" if number.denominator < 1000 else f"{float(number):g}"
+    words = f"[{g.words(lin)} {sign} {shown}]" if first else f"[{shown} {sign} {g.words(lin)}]"
+    passed = lower.table(g, lin, lambda v: holds(v, number) if first else holds(number, v), words)
+    return Tokens(g, array.trailing, passed, truth=True)
 
 
 def _binary(name: str, g: TokenGraph, a: Lin, b: Lin, both_true: bool) -> tuple[Lin, bool]:
@@ -219,7 +258,9 @@ def _binary(name: str, g: TokenGraph, a: Lin, b: Lin, both_true: bool) -> tuple[
     if name in COMPARISONS:
         holds, sign = COMPARISONS[name]
         moving, fixed = lower.add(g, (1, a), (-1, b)), Fraction(0)
-        if len(np.unique(moving.constant)) == 1 and moving.terms:  # a constant may be any number: the rest is what matters
+        if (
+            len(np.unique(moving.constant)) == 1 and moving.terms
+        ):  # a constant may be any number: the rest is what matters
             fixed = Fraction(int(moving.constant[0]), moving.den)
             moving = lower.add(g, (1, moving), (-fixed, lower.constant(g, 1)))
         words = f"[{g.words(a)} {sign} {g.words(b)}]"
@@ -238,29 +279,36 @@ def _binary(name: str, g: TokenGraph, a: Lin, b: Lin, both_true: bool) -> tuple[
     if name == "multiply":
         return lower.product(g, a, b, f"{g.words(a)} * {g.words(b)}"), both_true
     if name in ("maximum", "minimum"):
-        sign = 1 if name == "maximum" else -1
-        rest = lower.table(g, lower.add(g, (sign, a), (-sign, b)), lambda v: max(v, 0), f"max({g.words(a)} - {g.words(b)}, 0)" if sign > 0 else f"max({g.words(b)} - {g.words(a)}, 0)")
-        return lower.add(g, (1, b), (sign, rest)), both_true
+        upper = 1 if name == "maximum" else -1
+        rest = lower.table(
+            g,
+            lower.add(g, (upper, a), (-upper, b)),
+            lambda v: max(v, Fraction(0)),
+            f"max({g.words(a)} - {g.words(b)}, 0)" if upper > 0 else f"max({g.words(b)} - {g.words(a)}, 0)",
+        )
+        return lower.add(g, (1, b), (upper, rest)), both_true
     if name in ("floor_divide", "remainder", "true_divide", "divide", "power"):
         if not (b.known and (b.constant == b.constant[0]).all()):
             if name in ("true_divide", "divide"):
                 raise Refused(
-                    f"{g.words(a)[:60]} / {g.words(b)[:60]} is a fraction whose values lie as little as {_apart(g, b)} apart (limit "
-                    f"{lower.SMALLEST_STEP:.2g}); compare products instead: a > c * b in place of a / b > c."
+                    f"{g.words(a)[:60]} / {g.words(b)[:60]} has values that lie as little as {_apart(g, b)} apart and no common "
+                    "denominator; compare products instead: a > c * b in place of a / b > c."
                 )
             if name == "power":
                 raise Refused("a power with an exponent that depends on the tokens is not traced.")
-            how: Any = operator.floordiv if name == "floor_divide" else operator.mod
+            divide: Any = operator.floordiv if name == "floor_divide" else operator.mod
             low, high = lower.ends(g, b)
             if low <= 0 <= high:
-                raise Refused(f"the divisor {g.words(b)[:60]} may be 0: it ranges from {low} to {high}; bound it by np.maximum.")
+                raise Refused(
+                    f"the divisor {g.words(b)[:60]} may be 0: it ranges from {low} to {high}; bound it by np.maximum."
+                )
             sign = "//" if name == "floor_divide" else "%"
-            return lower.table2(g, a, b, how, f"{g.words(a)} {sign} {g.words(b)}"), False
+            return lower.table2(g, a, b, divide, f"{g.words(a)} {sign} {g.words(b)}"), False
         c = Fraction(int(b.constant[0]), b.den)
         if name == "power":
             if c.denominator != 1 or not 0 <= c <= 8:
                 raise Refused(f"a power with exponent {c} is not traced; use whole exponents from 0 to 8.")
-            return lower.table(g, a, lambda v: v**c, f"{g.words(a)}^{c}"), False
+            return lower.table(g, a, lambda v: v ** int(c), f"{g.words(a)}^{c}"), False
         if c == 0:
             raise Refused("a division by 0.")
         if name in ("true_divide", "divide"):
@@ -317,7 +365,8 @@ def _pairwise(name: str, shape: tuple[int, ...], first: Tokens, second: Tokens) 
     if shape != (n, n) and not any(a.selector for a in (first, second)):  # one side of pairs: as at single tokens
         key_side = (False, True) in sides
         a, b = ((x.key if x.key is not None else x.lin) for x in (first, second))
-        assert a is not None and b is not None
+        assert a is not None
+        assert b is not None
         lin, truth = _binary(name, g, a, b, first.truth and second.truth)
         return Tokens(g, shape, key=lin, truth=truth) if key_side else Tokens(g, shape, lin, truth=truth)
     if name in LOGIC:
@@ -328,9 +377,9 @@ def _pairwise(name: str, shape: tuple[int, ...], first: Tokens, second: Tokens) 
     if first.selector is not None or second.selector is not None:
         return _scaled(name, shape, first, second)
     if name in ("add", "subtract") or name in COMPARISONS:
-        sign = 1 if name == "add" else -1
-        queries = [(s, a.lin) for s, a in ((1, first), (sign, second)) if a.lin is not None]
-        keys = [(s, a.key) for s, a in ((1, first), (sign, second)) if a.key is not None]
+        turned = 1 if name == "add" else -1
+        queries = [(s, a.lin) for s, a in ((1, first), (turned, second)) if a.lin is not None]
+        keys = [(s, a.key) for s, a in ((1, first), (turned, second)) if a.key is not None]
         query = lower.add(g, (1, zero), *queries)
         key = lower.add(g, (1, zero), *keys)
         if name not in COMPARISONS:
@@ -339,7 +388,9 @@ def _pairwise(name: str, shape: tuple[int, ...], first: Tokens, second: Tokens) 
         words = f"{_side_words(first)} {shown} {_side_words(second)}"
         turn = -1 if query.terms and query.terms[0][1] < 0 else 1
         query, key = lower.add(g, (turn, query)), lower.add(g, (-turn, key))
-        return Tokens(g, shape, selector=compared(g, query, key, lambda a, b: holds(turn * (a - b), 0), words), truth=True)
+        return Tokens(
+            g, shape, selector=compared(g, query, key, lambda a, b: holds(turn * (a - b), 0), words), truth=True
+        )
     raise Refused(f"np.{name} of pairs of tokens is not traced; compare them, or use it before they become pairs.")
 
 
@@ -375,7 +426,9 @@ def _scaled(name: str, shape: tuple[int, ...], first: Tokens, second: Tokens) ->
                 return Tokens(g, shape, selector=chosen.selector, chosen=other.key)
             if other.key is None and other.lin.known and len(np.unique(other.lin.constant)) == 1:
                 return Tokens(g, shape, selector=chosen.selector, chosen=other.lin)
-    raise Refused(f"np.{name} of selected pairs is not traced; use np.where(selected, number of the key, constant) and np.sum.")
+    raise Refused(
+        f"np.{name} of selected pairs is not traced; use np.where(selected, number of the key, constant) and np.sum."
+    )
 
 
 def _number(array: Tokens) -> Tokens:

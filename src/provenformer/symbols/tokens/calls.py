@@ -26,12 +26,19 @@ def reduced(how: str, array: Tokens, axis: Any, keepdims: bool) -> Tokens:
     g, n = array.graph, array.graph.seq_len
     if len(trailing) == 2:
         if trailing != (n, n) or place != 1:
-            raise Refused("pairs of tokens are reduced over keys, their last axis; write them as x[..., :, None] and x[..., None, :].")
+            raise Refused(
+                "pairs of tokens are reduced over keys, their last axis; write them as x[..., :, None] and x[..., None, :]."
+            )
         lin, truth = _over_keys(how, array)
         return Tokens(g, (n, 1), lin, truth=truth) if keepdims else Tokens(g, (n,), lin, truth=truth)
     shape = (1,) if keepdims else ()
     if trailing == (1,):
-        return Tokens(g, shape, lower.constant(g, 0) if how.startswith("arg") else array.lin, truth=array.truth and how not in ("sum", "mean"))
+        return Tokens(
+            g,
+            shape,
+            lower.constant(g, 0) if how.startswith("arg") else array.lin,
+            truth=array.truth and how not in ("sum", "mean"),
+        )
     lin, truth = _over_tokens(how, array, trailing[0])
     return Tokens(g, shape, lin, truth=truth)
 
@@ -44,7 +51,9 @@ def _over_tokens(how: str, array: Tokens, size: int) -> tuple[Lin, bool]:
     name = g.words(lin)
     if how in ("sum", "mean", "any", "all"):
         if how == "all":
-            lin = lower.add(g, (-1, (applied("not_equal", array, 0) if not array.truth else array).lin), (1, lower.constant(g, 1)))  # type: ignore[arg-type]
+            true = array.lin if array.truth else applied("not_equal", array, 0).lin
+            assert true is not None
+            lin = lower.add(g, (-1, true), (1, lower.constant(g, 1)))
         elif how == "any" and not array.truth:
             lin = applied("not_equal", array, 0).lin
         assert lin is not None
@@ -72,10 +81,14 @@ def _over_keys(how: str, array: Tokens) -> tuple[Lin, bool]:
     if s is None:
         if how in ("sum", "mean") and not array.truth:
             parts = [(n, zero if array.lin is None else array.lin)]
-            every = lower.total(g, np.ones((1, n), np.int64), zero if array.key is None else array.key, lambda name: f"sum of {name}")
+            every = lower.total(
+                g, np.ones((1, n), np.int64), zero if array.key is None else array.key, lambda name: f"sum of {name}"
+            )
             found = lower.add(g, *parts, (1, every))
             return (found if how == "sum" else lower.add(g, (Fraction(1, n), found))), False
-        raise Refused(f"np.{how} of numbers at pairs of tokens is not traced; compare them, or use np.where with a selector.")
+        raise Refused(
+            f"np.{how} of numbers at pairs of tokens is not traced; compare them, or use np.where with a selector."
+        )
     if how == "any" and array.chosen is None:
         return s.found(), True
     if how == "all" and array.chosen is None:
@@ -109,12 +122,18 @@ def _extreme_position(array: Tokens, s: Selector, chosen: Lin, how: str) -> Lin:
     outside = array.otherwise * chosen.den
     beyond = outside <= chosen.constant.min() if how == "max" else outside >= chosen.constant.max()
     if not ((steps > 0).all() or (steps < 0).all()) or not beyond:
-        raise Refused(f"np.{how}(np.where(selected, p, c)) needs p that rises or falls with the position, and c beyond all p.")
+        raise Refused(
+            f"np.{how}(np.where(selected, p, c)) needs p that rises or falls with the position, and c beyond all p."
+        )
     at, there = s.extreme(1 if (steps[0] > 0) == (how == "max") else -1)
     held = lower.table(g, at, lambda k: Fraction(int(chosen.constant[int(k)]), chosen.den), f"number of {g.words(at)}")
     above = lower.add(g, (1, held), (-array.otherwise, lower.constant(g, 1)))
     word = "last" if how == "max" else "first"
-    return lower.add(g, (array.otherwise, lower.constant(g, 1)), (1, lower.product(g, there, above, f"{word} token with {s.words}, or none")))
+    return lower.add(
+        g,
+        (array.otherwise, lower.constant(g, 1)),
+        (1, lower.product(g, there, above, f"{word} token with {s.words}, or none")),
+    )
 
 
 def cumsum(array: Any, axis: Any = None, **unknown: Any) -> Tokens:
@@ -135,13 +154,13 @@ def where(condition: Any, first: Any, second: Any) -> Tokens:
         c = applied("not_equal", c, 0)
     if c.selector is not None or 2 in {len(v.trailing) for v in (a, b)}:
         return _where_pairs(c, a, b)
-    shape, _, rest = spread(a, b)
+    shape, _, _ = spread(a, b)
     shape = np.broadcast_shapes(shape, c.trailing)
-    assert a.lin is not None and b.lin is not None and c.lin is not None
-    difference = lower.add(g, (1, a.lin), (-1, b.lin))
-    words = f"({g.words(difference)} where {g.words(c.lin)})"
-    chosen = lower.product(g, c.lin, difference, words)
-    return Tokens(g, shape, lower.add(g, (1, b.lin), (1, chosen)), truth=a.truth and b.truth)
+    assert a.lin is not None
+    assert b.lin is not None
+    assert c.lin is not None
+    words = f"({g.words(a.lin)} where {g.words(c.lin)}, else {g.words(b.lin)})"
+    return Tokens(g, shape, lower.choose(g, c.lin, a.lin, b.lin, words), truth=a.truth and b.truth)
 
 
 def _where_pairs(c: Tokens, a: Tokens, b: Tokens) -> Tokens:
@@ -156,7 +175,10 @@ def _where_pairs(c: Tokens, a: Tokens, b: Tokens) -> Tokens:
         selector = _selector(c)
     fixed = b.key if b.key is not None and b.lin is None else b.lin
     if fixed is None or not (fixed.known and len(np.unique(fixed.constant)) == 1) or a.selector is not None:
-        raise Refused("np.where over pairs of tokens is traced with a number of the key and a constant: np.where(selected, v[..., None, :], 0).")
+        raise Refused(
+            "np.where over pairs of tokens is traced with a number of the key and a constant: np.where(selected, "
+            "v[..., None, :], 0)."
+        )
     otherwise = Fraction(int(fixed.constant[0]), fixed.den)
     chosen = a.key if a.key is not None else a.lin
     assert chosen is not None
@@ -190,7 +212,9 @@ def argsort(array: Any, axis: Any = -1, **given: Any) -> Tokens:
     ranks = before.selector.counted()
     if not stable:
         raise Refused("np.argsort may order equal tokens in any way; use kind='stable'.")
-    return Tokens(g, (n,), lower.inverse(g, ranks, lower.position(g), f"token of rank position by {g.words(array.lin)}"))
+    return Tokens(
+        g, (n,), lower.inverse(g, ranks, lower.position(g), f"token of rank position by {g.words(array.lin)}")
+    )
 
 
 def take_along_axis(array: Any, indices: Any, axis: Any = -1) -> Tokens:
@@ -207,7 +231,12 @@ def take_along_axis(array: Any, indices: Any, axis: Any = -1) -> Tokens:
 def roll(array: Any, shift: Any, axis: Any = None) -> Tokens:
     _axis(array, axis)
     n = _all_tokens(array, "np.roll")
-    return _known_move(array, (np.arange(n) - int(shift)) % n, n, f"{int(shift)} tokens before" if shift > 0 else f"{-int(shift)} tokens later")
+    return _known_move(
+        array,
+        (np.arange(n) - int(shift)) % n,
+        n,
+        f"{int(shift)} tokens before" if shift > 0 else f"{-int(shift)} tokens later",
+    )
 
 
 def flip(array: Any, axis: Any = None) -> Tokens:
@@ -227,7 +256,10 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, **unknown: Any) -> Tokens:
     like = next(v for v in arrays if isinstance(v, Tokens))
     _axis(like, axis)
     g, n = like.graph, like.graph.seq_len
-    made = [v if isinstance(v, Tokens) else tokens_like(like, np.asarray(v).reshape(np.asarray(v).shape[-1])) for v in arrays]
+    made = [
+        v if isinstance(v, Tokens) else tokens_like(like, np.asarray(v).reshape(np.asarray(v).shape[-1]))
+        for v in arrays
+    ]
     start, found = 0, [(1, lower.constant(g, 0))]
     for array in made:
         size = _tokens(array, "np.concatenate")
@@ -235,8 +267,13 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, **unknown: Any) -> Tokens:
             raise Refused(f"np.concatenate makes {start + size} or more tokens of {n}; slice it.")
         k = np.arange(n)
         here = (k >= start) & (k < start + size)
-        placed = lower.moved(g, array.lin, np.where(here, k - start if size > 1 else 0, -1), f"{start} tokens before") if start or size == 1 else array.lin  # type: ignore[arg-type]
-        found.append((1, lower.product(g, g.lin(here.astype(np.int64)), placed, f"{g.words(placed)} from token {start} on")))  # type: ignore[arg-type]
+        placed = array.lin
+        assert placed is not None
+        if start or size == 1:
+            source = np.where(here, k - start if size > 1 else 0, -1)
+            placed = lower.moved(g, placed, source, f"{start} tokens before")
+        words = f"{g.words(placed)} from token {start} on"
+        found.append((1, lower.product(g, g.lin(here.astype(np.int64)), placed, words)))
         start += size
     return Tokens(g, (start,), lower.add(g, *found), truth=all(v.truth for v in made))
 
@@ -324,7 +361,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "expand_dims": lambda array, axis: indexed(array, (Ellipsis, None, slice(None)) if axis == -2 else (Ellipsis, None)),
     "zeros_like": lambda array, **_: full_like(array, 0), "ones_like": lambda array, **_: full_like(array, 1),
     "full_like": full_like, "shape": lambda array: array.shape, "ndim": lambda array: array.ndim,
-    "diff": lambda array, axis=-1: indexed(array, (Ellipsis, slice(1, None))) - indexed(array, (Ellipsis, slice(None, -1))),
 }  # fmt: skip
 
 

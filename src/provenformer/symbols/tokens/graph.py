@@ -1,6 +1,7 @@
 """Graphs of whole numbers: every atom is an integer at every token, so a function of it is known when it is known on integers.
 
-A `Lin` is (constant_j + sum of coefficient * atom_j) / den at token j. Atoms are numbered in the order of tracing; equal ones are one.
+A `Lin` is (constant_j + sum of coefficient * atom_j) / den at token j. Atoms are numbered in the order of tracing; equal
+ones are one.
 Three operations make atoms, each one thing that a Transformer does at once: `Units`, sums of functions of one Lin each (a
 feed-forward layer); `Total`, whole-numbered sums over the tokens (a head with known weights); `Pick`, the value at the token of
 the highest score (a hard head). Ranges hold for every sequence of the alphabet.
@@ -43,7 +44,7 @@ class Lin:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """values[i] where numerator of `of` = low + i * step. `snap`: make it flat around these points, so that errors of `of` end there."""
+    """values[i] where numerator of `of` = low + i * step. `snap`: flat around these points, so that errors of `of` end there."""
 
     of: Lin
     low: int
@@ -124,7 +125,19 @@ class Atom:
     high: Ints
     uniform: bool
     words: str
-    rough: int  # what its channel carries of rounding in heads: 2 that of a sum over tokens, 1 that of one token, 0 none
+    rough: (
+        int  # what its channel carries of rounding in heads: 2 that of a sum over tokens, 1 that of one token, 0 none
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Fact:
+    """A combination of atoms of which more is known than the ranges of the atoms tell."""
+
+    terms: tuple[tuple[int, int], ...]
+    low: Ints  # (n,)
+    high: Ints
+    words: str
 
 
 @dataclass
@@ -134,6 +147,7 @@ class TokenGraph:
     vocab_size: int
     seq_len: int
     atoms: list[Atom] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
     _numbers: dict[object, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -186,11 +200,41 @@ class TokenGraph:
     def bounds(self, lin: Lin) -> tuple[Ints, Ints]:
         """Lowest and highest numerator at every token."""
         low, high = lin.constant.copy(), lin.constant.copy()
-        for atom, c in lin.terms:
+        facts, rest = self._apart(lin)
+        for factor, fact in facts:
+            low += factor * (fact.low if factor > 0 else fact.high)
+            high += factor * (fact.high if factor > 0 else fact.low)
+        for atom, c in rest:
             a, b = self.atoms[atom].low, self.atoms[atom].high
             low += c * (a if c > 0 else b)
             high += c * (b if c > 0 else a)
         return low, high
+
+    def state(self, lin: Lin, low: Ints, high: Ints, words: str) -> Lin:
+        """The combination, of which this is known from now on; no offset and no denominator."""
+        if len(lin.terms) > 1 and all(fact.terms != lin.terms for fact in self.facts):
+            n = self.seq_len
+            self.facts.append(
+                Fact(
+                    lin.terms,
+                    np.broadcast_to(low, (n,)) - lin.constant,
+                    np.broadcast_to(high, (n,)) - lin.constant,
+                    words,
+                )
+            )
+        return lin
+
+    def _apart(self, lin: Lin) -> tuple[list[tuple[int, Fact]], list[tuple[int, int]]]:
+        """The facts that a combination is made of, with their factors, and its other terms."""
+        rest, found = dict(lin.terms), []
+        for fact in reversed(self.facts) if len(rest) > 1 else ():
+            first, c = fact.terms[0]
+            factor = rest.get(first, 0) // c
+            if factor and all(rest.get(atom, 0) == factor * k for atom, k in fact.terms):
+                found.append((factor, fact))
+                for atom, _ in fact.terms:
+                    del rest[atom]
+        return found, list(rest.items())
 
     def uniform(self, lin: Lin) -> bool:
         """Whether it is the same at every token."""
@@ -199,9 +243,10 @@ class TokenGraph:
     def words(self, lin: Lin) -> str:
         """In words."""
         shown = []
-        for atom, c in lin.terms:
+        facts, rest = self._apart(lin)
+        for c, name in [(c, fact.words) for c, fact in facts] + [(c, self.atoms[atom].words) for atom, c in rest]:
             sign = "-" if c < 0 else "+"
-            shown.append(f"{sign} {'' if abs(c) == 1 else f'{abs(c)} '}{self.atoms[atom].words}")
+            shown.append(f"{sign} {'' if abs(c) == 1 else f'{abs(c)} '}{name}")
         values = np.unique(lin.constant)
         n = self.seq_len
         if len(values) == 1:
@@ -224,7 +269,9 @@ def evaluate(graph: TokenGraph, x: Ints) -> list[Ints]:
     for atom in graph.atoms:
         value = np.broadcast_to(_value(graph, atom.operation, found, x), x.shape)
         if (value < atom.low).any() or (value > atom.high).any():
-            raise ProvenformerError(f"{atom.words} leaves its range; this is a fault of provenformer: report the program.")
+            raise ProvenformerError(
+                f"{atom.words} leaves its range; this is a fault of provenformer: report the program."
+            )
         found.append(value)
     return found
 
@@ -254,5 +301,7 @@ def _value(graph: TokenGraph, operation: Operation, found: list[Ints], x: Ints) 
     top = scores == scores.max(axis=-1, keepdims=True)
     least, most = np.where(top, values, LARGEST * 4).min(axis=-1), np.where(top, values, -LARGEST * 4).max(axis=-1)
     if (least != most).any():
-        raise ProvenformerError("a head has two tokens of one score; this is a fault of provenformer: report the program.")
-    return least
+        raise ProvenformerError(
+            "a head has two tokens of one score; this is a fault of provenformer: report the program."
+        )
+    return np.asarray(least)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from math import gcd, lcm
 
 import numpy as np
@@ -98,7 +99,7 @@ def table(graph: TokenGraph, lin: Lin, function: Function, words: str) -> Lin:
     if count == 1 or len(set(values)) == 1:
         return constant(graph, values[0])
     slope = (values[1] - values[0]) / step
-    if all(b - a == values[1] - values[0] for a, b in zip(values, values[1:], strict=False)):
+    if all(b - a == values[1] - values[0] for a, b in pairwise(values)):
         return add(graph, (slope, lin), (1, constant(graph, values[0] - slope * low)))
     if lin.known:
         index = (lin.constant - low) // step
@@ -117,13 +118,15 @@ def part(graph: TokenGraph, lin: Lin, values: Ints) -> Part:
 
 
 def snapped(graph: TokenGraph, lin: Lin, within: tuple[int, int] | None = None) -> Lin:
-    """The same number, without the errors of sums over tokens; `within`: what is known of it, a whole number, beyond its range."""
+    """The same number, without the errors of sums over tokens; `within`: what else is known of its range."""
     if graph.rough(lin) < 2 and not (within and not lin.known):
         return lin
     low, step, count = grid(graph, lin)
     if within:
         values = np.clip(low + step * np.arange(count), *within)
-        return graph.atom(graph.add(Units((Part(lin, low, step, values, True),)), *(np.full(graph.seq_len, v) for v in within), False, f"{graph.words(lin)}, rounded"))
+        least, most = (np.full(graph.seq_len, v) for v in within)
+        made = Units((Part(lin, low, step, values, True),))
+        return graph.atom(graph.add(made, least, most, False, f"{graph.words(lin)}, rounded"))
     whole_part = Part(lin, low, step, np.arange(count), True)
     atom = units(graph, [whole_part], f"{graph.words(lin)}, rounded")
     return add(graph, (Fraction(step, lin.den), atom), (Fraction(low, lin.den), constant(graph, 1)))
@@ -157,7 +160,7 @@ def units(graph: TokenGraph, parts: Sequence[Part], words: str, low: object = No
 
 
 def gate_part(graph: TokenGraph, condition: Lin, value: Lin, low: int, high: int) -> Part:
-    """condition * (value - low), for a condition of 0 or 1 and a whole value from low to high: max(value - low + h c - h, 0), h = high - low + 1."""
+    """condition * (value - low), for a whole value from low to high: max(value - low + h c - h, 0), h = high - low + 1."""
     height = high - low + 1
     z = add(graph, (1, value), (height, condition), (-low, constant(graph, 1)))
     start, step, count = grid(graph, z)
@@ -171,7 +174,10 @@ def product(graph: TokenGraph, first: Lin, second: Lin, words: str) -> Lin:
         if low == high:
             return add(graph, (low, b))
     if first.known and second.known:
-        values = [Fraction(int(a) * int(b), first.den * second.den) for a, b in zip(first.constant, second.constant, strict=True)]
+        values = [
+            Fraction(int(a) * int(b), first.den * second.den)
+            for a, b in zip(first.constant, second.constant, strict=True)
+        ]
         return known(graph, values)
     scale = Fraction(1, first.den * second.den)
     first, second = (add(graph, (lin.den, lin)) for lin in (first, second))
@@ -202,7 +208,24 @@ def gate(graph: TokenGraph, condition: Lin, value: Lin, words: str) -> Lin:
     return add(graph, (1, units(graph, [made], words)), (low, condition))
 
 
-def table2(graph: TokenGraph, a: Lin, b: Lin, function: Callable[[Fraction, Fraction], int | Fraction | bool], words: str) -> Lin:
+def choose(graph: TokenGraph, condition: Lin, first: Lin, second: Lin, words: str) -> Lin:
+    """first where the condition is 1, second where it is 0: a gate for each, of which one is open."""
+    low = min(ends(graph, first)[0], ends(graph, second)[0])
+    high = max(ends(graph, first)[1], ends(graph, second)[1])
+    steady = all(ends(graph, lin)[0] == ends(graph, lin)[1] for lin in (first, second))
+    if steady or condition.known or first.den * second.den > 1:
+        difference = add(graph, (1, first), (-1, second))
+        return add(graph, (1, second), (1, product(graph, condition, difference, words)))
+    otherwise = add(graph, (-1, condition), (1, constant(graph, 1)))
+    sides = ((condition, first), (otherwise, second))
+    parts = [gate_part(graph, c, value, int(low), int(high)) for c, value in sides if ends(graph, value) != (low, low)]
+    chosen = units(graph, parts, words, 0, int(high - low))
+    return add(graph, (1, chosen), (low, constant(graph, 1)))
+
+
+def table2(
+    graph: TokenGraph, a: Lin, b: Lin, function: Callable[[Fraction, Fraction], int | Fraction | bool], words: str
+) -> Lin:
     """function(a, b): of a - b where it depends on that alone, else of a * width + b."""
     if a.key == b.key:
         return table(graph, a, lambda v: function(v, v), words)
@@ -267,9 +290,10 @@ def _total(graph: TokenGraph, weights: Ints, atom: int, words: Callable[[str], s
     name = words(source.words)
     if missing.any():
         balanced = weights + np.diag(missing)
-        own = product(graph, graph.lin(missing), graph.atom(atom), f"what {name} has too much")
-        both = _total(graph, balanced, atom, lambda _: f"{name}, and the own token {int(sums.max())} times less its share")
-        return add(graph, (1, both), (-1, own))
+        own = product(graph, graph.lin(missing), graph.atom(atom), f"what {name} has too much of the own token")
+        both = _total(graph, balanced, atom, lambda _: f"{name} and too much of the own one")
+        low, high = weights @ source.low, weights @ source.high
+        return graph.state(add(graph, (1, both), (-1, own)), low, high, name)
     low, high = weights @ source.low, weights @ source.high
     number = graph.add(Total(weights, atom), low, high, len(weights) == 1, name)
     return graph.atom(number)
@@ -278,7 +302,7 @@ def _total(graph: TokenGraph, weights: Ints, atom: int, words: Callable[[str], s
 def moved(graph: TokenGraph, lin: Lin, source: Ints, words: str) -> Lin:
     """lin at token source[j], a known token; -1: any."""
     n = graph.seq_len
-    if ((source < 0) | (source == np.arange(n))).all() or lin.known and not lin.constant.any():
+    if ((source < 0) | (source == np.arange(n))).all() or (lin.known and not lin.constant.any()):
         return lin
     weights = np.zeros((n, n), np.int64)
     weights[np.arange(n), np.where(source < 0, np.arange(n), source)] = 1
@@ -288,7 +312,9 @@ def moved(graph: TokenGraph, lin: Lin, source: Ints, words: str) -> Lin:
 # Picks: one token of highest score.
 
 
-def pick(graph: TokenGraph, queries: Sequence[Lin], keys: Sequence[Lin], bias: Ints, value: Lin, because: str, words: str) -> Lin:
+def pick(
+    graph: TokenGraph, queries: Sequence[Lin], keys: Sequence[Lin], bias: Ints, value: Lin, because: str, words: str
+) -> Lin:
     """A value from the token of the highest score. A constant part is the same at every token and need not be moved."""
     fixed = Fraction(int(value.constant[0]), value.den)
     scale, value = value.den, add(graph, (value.den, value), (-fixed * value.den, constant(graph, 1)))
@@ -346,7 +372,7 @@ def first_largest(graph: TokenGraph, value: Lin, sign: int) -> Lin:
 
 
 def inverse(graph: TokenGraph, ranks: Lin, value: Lin, words: str) -> Lin:
-    """value at the token of rank j. Ranks of all tokens are 0 .. n-1, each once: -(rank_k - j)^2, summed over digits, is highest there, by 1 or more."""
+    """value at the token of rank j. Ranks are 0 .. n-1, each once: -(rank_k - j)^2, by digits, is highest there."""
     keys, places = digits(graph, ranks), digits(graph, position(graph))
     squares = add(graph, *((1, table(graph, key, lambda v: v * v, f"square of {graph.words(key)}")) for key in keys))
     bias = np.zeros((1, graph.seq_len), np.int64)
@@ -362,7 +388,9 @@ def sort(graph: TokenGraph, value: Lin) -> Lin:
     for i in range(1, count):
         at = Fraction(low + i * step, value.den)
         below = table(graph, value, lambda v, at=at: v < at, f"[{name} < {at}]")  # type: ignore[misc]
-        counted = total(graph, np.ones((1, graph.seq_len), np.int64), below, lambda name: f"number of tokens with {name}")
+        counted = total(
+            graph, np.ones((1, graph.seq_len), np.int64), below, lambda name: f"number of tokens with {name}"
+        )
         free = add(graph, (1, position(graph)), (-1, counted))
         start, unit, size = grid(graph, free)
         parts.append(part(graph, free, (start + unit * np.arange(size) >= 0).astype(np.int64)))

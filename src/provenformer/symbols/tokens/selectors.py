@@ -1,6 +1,7 @@
 """Selectors: which tokens k a token j looks at. A truth value for every pair, from what both hold and where they stand.
 
-P[j, k] = truth[relation[j, k], a_j, b_k]: a relation of positions, a whole number of the query j and one of the key k. Counting what is
+P[j, k] = truth[relation[j, k], a_j, b_k]: a relation of positions, a whole number of the query j and one of the key k.
+Counting what is
 selected needs no attention to contents: the keys of each kind are counted by a head with known weights, and the query adds up the
 kinds that it selects. Finding the last or the first of them is one hard head.
 """
@@ -76,12 +77,10 @@ class Selector:
             if truth.any() and mask.any():
                 found.append((1, self._counted(mask, truth, value)))
         result = add(g, *found)
-        if value is None and len(result.terms) > 1:  # a number of tokens, whatever its parts might add up to
-            low, step, count = grid(g, result)
-            if low < 0 or low + step * (count - 1) > g.seq_len:
-                clipped = np.clip(low + step * np.arange(count), 0, g.seq_len)
-                values = {low + step * i: int(v) for i, v in enumerate(clipped)}
-                return table(g, result, lambda v: values[int(v)], f"number of tokens with {self.words}")
+        least, most = g.bounds(result)
+        if value is None and (least.min() < 0 or most.max() > g.seq_len):  # it is a number of tokens all the same
+            n, none = Fraction(g.seq_len), Fraction(0)
+            return table(g, result, lambda v: min(max(v, none), n), f"number of tokens with {self.words}")
         return result
 
     def _layers(self) -> list[tuple[Ints, Truth]]:
@@ -117,13 +116,17 @@ class Selector:
             chosen = _among(g, self.key, kind == i, name)
             source = chosen if value is None else product(g, chosen, value, f"{g.words(value)} if {name}")
             of_kind = total(g, mask, source, lambda name: f"{what} with {name}")
-            asked = _among(g, self.query, columns[:, i], f"[{_named(g, self.query, columns[:, i])[1:-1]} selects {name}]")
+            asked = _among(
+                g, self.query, columns[:, i], f"[{_named(g, self.query, columns[:, i])[1:-1]} selects {name}]"
+            )
             if of_kind.known or (asked.known and (asked.constant == asked.constant[0]).all()):
                 rest.append((1, product(g, asked, of_kind, f"{what} with {name}")))
             else:
                 parts.append(gate_part(g, asked, of_kind, 0, highest))
         if parts:
-            rest.append((1, units(g, parts, f"{what} with {self.words}" + (" and itself" if missing.any() else ""), 0, highest)))
+            rest.append(
+                (1, units(g, parts, f"{what} with {self.words}" + (" and itself" if missing.any() else ""), 0, highest))
+            )
         if missing.any():  # the own token was counted `missing` times too often where it is selected
             own = self._own(truth)
             if value is not None:
@@ -134,10 +137,7 @@ class Selector:
     def _own(self, truth: Truth) -> Lin:
         """Whether the own token is selected, by contents alone."""
         g = self.graph
-        index_a, index_b = _indices(g, self.query), _indices(g, self.key)
-        return table2(
-            g, self.query, self.key, lambda a, b: bool(truth[index_a(a), index_b(b)]), f"[own token: {self.words}]"
-        )
+        return _matched(g, truth, self.query, self.key, self.key, f"[own token: {self.words}]")
 
     def found(self) -> Lin:
         """Whether any token is selected."""
@@ -152,14 +152,15 @@ class Selector:
         used = [i for i, t in enumerate(self.truth) if t.any()]
         if len({self.truth[i].tobytes() for i in used}) > 1:
             raise ProvenformerError(
-                f"the {'last' if sign > 0 else 'first'} token with {self.words} depends on positions in more than one way; split it."
+                f"the {'last' if sign > 0 else 'first'} token with {self.words} depends on positions in more than one "
+                f"way; split it."
             )
         zero = constant(g, 0)
         if not used:
             return zero, zero
         truth = self.truth[used[0]]
         mask = np.isin(self.relation, used)
-        some = mask.any(axis=1)
+        some = np.asarray(mask.any(axis=1))
         bias = sign * np.arange(n)[None] - np.where(mask | ~some[:, None], 0, 4 * n)
         bias = bias[:1] if (bias == bias[0]).all() else bias
         columns, kind = np.unique(truth, axis=1, return_inverse=True)
@@ -169,19 +170,39 @@ class Selector:
         queries, keys = [], []
         for i in kinds:
             name = _named(g, self.key, kind.ravel() == i)
-            queries.append(add(g, (n, _among(g, self.query, columns[:, i], f"[{_named(g, self.query, columns[:, i])[1:-1]} selects {name}]"))))
+            queries.append(
+                add(
+                    g,
+                    (
+                        n,
+                        _among(
+                            g,
+                            self.query,
+                            columns[:, i],
+                            f"[{_named(g, self.query, columns[:, i])[1:-1]} selects {name}]",
+                        ),
+                    ),
+                )
+            )
             keys.append(_among(g, self.key, kind.ravel() == i, name))
         which = "last" if sign > 0 else "first"
         at = pick(g, queries, keys, bias, position(g), "order", f"{which} token with {self.words}, if any")
-        held = pick(g, queries, keys, bias, self.key, "order", f"{g.words(self.key)} at the {which} token with {self.words}, if any")
-        index_a, index_b = _indices(g, self.query), _indices(g, self.key)
-        match = table2(
-            g, self.query, held, lambda a, b: bool(truth[index_a(a), index_b(b)]), f"[there is a token with {self.words}]"
+        held = pick(
+            g,
+            queries,
+            keys,
+            bias,
+            self.key,
+            "order",
+            f"{g.words(self.key)} at the {which} token with {self.words}, if any",
         )
+        match = _matched(g, truth, self.query, held, self.key, f"[there is a token with {self.words}]")
         return at, gate(g, g.lin(some.astype(np.int64)), match, f"[there is a token with {self.words}]")
 
 
-def compared(graph: TokenGraph, query: Lin, key: Lin, holds: Callable[[Fraction, Fraction], bool], words: str) -> Selector:
+def compared(
+    graph: TokenGraph, query: Lin, key: Lin, holds: Callable[[Fraction, Fraction], bool], words: str
+) -> Selector:
     """holds(query_j, key_k) for every pair."""
     n = graph.seq_len
     a, b = _values(graph, query), _values(graph, key)
@@ -193,6 +214,25 @@ def compared(graph: TokenGraph, query: Lin, key: Lin, holds: Callable[[Fraction,
         zero = constant(graph, 0)
         return Selector(graph, truth[np.ix_(i, k)].astype(np.int64), zero, zero, np.array([[[False]], [[True]]]), words)
     return Selector(graph, np.zeros((n, n), np.int64), query, key, truth[None], words)
+
+
+def _matched(graph: TokenGraph, truth: Truth, query: Lin, held: Lin, key: Lin, words: str) -> Lin:
+    """Whether the query selects what is held, a value of the key: by the difference, where that decides it."""
+    (low_a, step_a, count_a), (low_b, step_b, count_b) = grid(graph, query), grid(graph, key)
+    step = Fraction(step_a, query.den)
+    apart = np.subtract.outer(np.arange(count_a), np.arange(count_b)) + count_b - 1
+    by_difference = np.array([truth[apart == i].any() for i in range(count_a + count_b - 1)])
+    if step == Fraction(step_b, key.den) and (by_difference[apart] == truth).all() and query.key != held.key:
+        start = Fraction(low_a, query.den) - Fraction(low_b, key.den) - (count_b - 1) * step
+        last = len(by_difference) - 1
+
+        def holds(difference: Fraction) -> bool:
+            index = (difference - start) / step
+            return bool(index.denominator == 1 and 0 <= index <= last and by_difference[int(index)])
+
+        return table(graph, add(graph, (1, query), (-1, held)), holds, words)
+    index_a, index_b = _indices(graph, query), _indices(graph, key)
+    return table2(graph, query, held, lambda a, b: bool(truth[index_a(a), index_b(b)]), words)
 
 
 def _values(graph: TokenGraph, lin: Lin) -> list[Fraction]:
