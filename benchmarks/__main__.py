@@ -13,6 +13,8 @@ BENCHMARKS = [
     "bert_base",
     "report",
     "sharding",
+    "tokens",
+    "verifier",
 ]
 
 

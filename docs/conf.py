@@ -46,7 +46,8 @@ nitpick_ignore_regex = [
     ("py:class", r"(collections\.abc|fractions|nn|numpy|pathlib|torch|transformers)\..*"),
     (
         "py:class",
-        r"(.*\.)?(AttentionLayer|Check|Claim|FeedForwardLayer|FloatNetwork|Mixer|PiecewiseConstant|State|Step|Traced)",
+        r"(.*\.)?(ArrayLike|AttentionLayer|Check|Claim|DTypeLike|FeedForwardLayer|FloatNetwork|Mixer|Path|PiecewiseConstant|State|Step|Traced"
+        r"|TransformerBridge)",
     ),
 ]
 
@@ -88,8 +89,8 @@ def make_pictures(_: Any) -> None:
 
 def write_commands(_: Any) -> None:
     """The command line, as Typer documents it."""
-    from provenformer.bert.cli import app as bert_app
     from provenformer.cli import app
+    from provenformer.cli.bert import app as bert_app
 
     folder = DOCS / "_generated"
     folder.mkdir(exist_ok=True)

@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from forging import forge
 
 import provenformer as pf
 from provenformer import cli
+from provenformer.cli.wording import in_options
 
 
 class Result:
@@ -446,3 +449,101 @@ def test_help(run: Run) -> None:
     assert "compile" in run("--help").out
     for command in ("compile", "plan", "run", "verify", "trace", "memorize", "targets", "distance", "demo"):
         assert run(command, "--help").code == 0
+
+
+# The first hour.
+
+
+def test_version_and_what_the_tool_does(run: Run) -> None:
+    assert run("--version").out.strip() == f"provenformer {pf.__version__}"
+    about = " ".join(run("--help").out.split())
+    for part in ("without training", "certificate", "`verify`", "`plan`", "`bert`"):
+        assert part in about
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["compile", "scaled-mean"], "give either --tolerance or --cells, and not both|--tolerance None"),
+        (["compile", "scaled-mean", "-N", "1"], "--cells 1"),
+        (["compile", "scaled-mean", "-N", "4", "-p", "0"], "--norm 0.0 is outside"),
+        (["compile", "scaled-mean", "-N", "4", "--hidden-dim", "6"], "--hidden-dim 6 is not"),
+        (["compile", "scaled-mean", "-N", "4", "--construction", "magic"], "magic"),
+        (["plan", "scaled-mean", "--tolerance", "0.1", "--depth", "25"], "--depth 25 is outside"),
+        (["compile", "scaled-mean", "--tolerance", "-1"], "--tolerance -1.0 is not a positive number"),
+        (["distance", "NET", "--samples", "3"], "--samples 3 is below"),
+    ],
+)
+def test_errors_have_the_names_of_options(run: Run, arguments: list[str], said: str, net: Path) -> None:
+    done = run(*(str(net) if a == "NET" else a for a in arguments))
+    assert done.code == 2
+    assert re.search(said, done.err), done.err
+    assert not re.search(r"cells_per_axis|norm_order|hidden_dim|max_units|\w=\d", done.err), done.err
+
+
+def test_words_of_the_library_and_words_of_the_command_line() -> None:
+    said = "tolerance=0.01 needs cells_per_axis=4, support=(0.0, 1.0); use a larger tolerance, construction='sum' or np.inf."
+    assert in_options(said) == (
+        "--tolerance 0.01 needs --cells 4, --support 0.0,1.0; use a larger tolerance, --construction sum or inf."
+    )
+
+
+def test_distance_is_in_the_norm_of_the_network(run: Run, net: Path, tmp_path: Path) -> None:
+    out = run("distance", net, "--samples", 256).out
+    assert out.startswith("d_2 = ")
+    assert "certified: d_2 <= " in out
+    assert run("distance", net, "--samples", 256, "-p", 1).out.splitlines()[1].startswith("certified: d_2 <= ")
+    circuit = tmp_path / "circuit"
+    run("compile", "scaled-mean", "-n", 4, "--tolerance", 0.1, "--norm", "inf", "-o", circuit)
+    assert "certified: sup |f - g| <= " in run("distance", circuit, "--samples", 256).out
+    found = run("distance", circuit, "--samples", 256, "--json").json
+    assert found["norm"] == found["bound_norm"] == "inf"
+    assert 0 <= found["value"] <= found["bound"]
+
+
+def test_run_says_when_the_certificate_is_not_about_an_input(run: Run, net: Path) -> None:
+    inside = run("run", net, stdin="[[[0.2, 0.9]]]")
+    assert inside.err == ""
+    outside = run("run", net, "--json", stdin="[[[0.2, 0.9]], [[0.2, 1.1]]]")
+    assert "1 of 2 sequences lie outside the box [0, 1]" in outside.err
+    assert len(outside.json) == 2
+
+
+def test_run_at_a_terminal_says_what_it_waits_for(net: Path) -> None:
+    """In a pseudo-terminal, as a person would call it."""
+    program = "from provenformer.cli import main; main()"
+    master, slave = os.openpty()
+    command = [sys.executable, "-c", program, "run", str(net), "--json"]
+    with subprocess.Popen(command, stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        os.close(slave)
+        os.write(master, b"[[[0.2, 0.9]]]\n\x04")
+        out, err = running.communicate(timeout=120)
+    os.close(master)
+    assert "waiting for sequences as JSON" in err
+    assert len(json.loads(out)) == 1
+
+
+def test_kind(run: Run) -> None:
+    done = run("compile", "scaled-mean", "-n", 2, "-N", 4, "--kind", "lipschitz", "--json")
+    assert done.json["certificate"]["kind"] == "lipschitz"
+    assert run("compile", "scaled-mean", "-n", 2, "-N", 4, "--kind", "certain").code == 2
+
+
+def test_bert_helps_without_torch() -> None:
+    hide = (
+        "import sys\nclass Hide:\n    def find_spec(self, name, *_):\n        if name == 'torch':\n"
+        "            raise ModuleNotFoundError('hidden', name='torch')\nsys.meta_path.insert(0, Hide())\n"
+    )
+    for arguments, code in ((["bert", "--help"], 0), (["bert", "finetune", "--help"], 0), (["bert", "params"], 2)):
+        program = f"{hide}sys.argv = {['provenformer', *arguments]}\nfrom provenformer.cli import main; main()"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+    assert done.stderr.strip().endswith("needs torch, which is not installed; pip install 'provenformer[bert]'")
+    done = subprocess.run(
+        [sys.executable, "-c", hide + "import provenformer.bert"], capture_output=True, text=True, check=False
+    )
+    assert (
+        done.stderr.strip()
+        .splitlines()[-1]
+        .endswith("provenformer.bert needs torch, which is not installed; pip install 'provenformer[bert]'")
+    )

@@ -1,6 +1,7 @@
 """New layers learn the hidden states of the layers they replace: embeddings and the layers above stay as they are."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from provenformer.bert.model.models import MixerBertModel
 from provenformer.bert.model.slot import encoder_layers
 from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.run_folder import RunFolder
-from provenformer.bert.runtime.saved_models import load_vocabulary
+from provenformer.bert.runtime.saved_models import load_vocabulary, save_vocabulary
 from provenformer.bert.training.finetune import file_fingerprint
 from provenformer.bert.training.loop import train
 from provenformer.bert.training.pretrain import data_fingerprint
@@ -128,4 +129,4 @@ def recover(
             metrics = train(lower, task, settings, settings.steps, output, processes)
             for new, learnt in zip(encoder_layers(whole), encoder_layers(lower), strict=False):
                 new.load_state_dict(learnt.state_dict())
-        return run.finish(whole, load_vocabulary(original), metrics)
+        return run.finish(whole, partial(save_vocabulary, load_vocabulary(original)), metrics)

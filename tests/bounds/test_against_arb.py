@@ -94,7 +94,11 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "expm1": lambda v: v.expm1(),
     "log": lambda v: v.log(), "log2": lambda v: v.log() / arb(2).log(), "log1p": lambda v: v.log1p(), "sin": lambda v: v.sin(),
     "cos": lambda v: v.cos(), "sinh": lambda v: v.sinh(), "cosh": lambda v: v.cosh(), "tanh": lambda v: v.tanh(),
-    "arctan": lambda v: v.atan(), "expit": lambda v: 1 / (1 + (-v).exp()), "erf": lambda v: v.erf(), "fabs": abs,
+    "arctan": lambda v: v.atan(), "log10": lambda v: v.log() / arb(10).log(),
+    "sign": lambda v: v.sgn(),
+    "radians": lambda v: v * arb.pi() / 180, "degrees": lambda v: v * 180 / arb.pi(),
+    "ndtr": lambda v: (1 + (v / arb(2).sqrt()).erf()) / 2,
+    "expit": lambda v: 1 / (1 + (-v).exp()), "erf": lambda v: v.erf(), "fabs": abs,
 }  # fmt: skip
 for _name, _function in METHODS.items():
     setattr(Real, _name, lambda self, function=_function: Real(function(self.v)))
@@ -128,6 +132,21 @@ def softmax_row(row: Any) -> Any:
     return np.array([w / total(weights) for w in weights], dtype=object)
 
 
+@np.vectorize
+def angles(y: Real, x: Real) -> Real:
+    return Real(arb.atan2(y.v, x.v))
+
+
+@np.vectorize
+def interpolated(z: Real) -> Real:
+    points, values = (-1.0, 0.1, 2.0), (0.3, -0.7, 5.0)
+    if z <= points[0] or z >= points[2]:
+        return Real(values[0] if z <= points[0] else values[2])
+    k = 0 if z < points[1] else 1
+    slope = (Real(values[k + 1]) - values[k]) / (Real(points[k + 1]) - points[k])
+    return slope * (z - points[k]) + values[k]
+
+
 W = np.array([[0.5, -1.0, 2.0], [1e-3, 0.0, 3.0], [-2.0, 1.0, 1e5]])
 MASK = [True, False, True]
 UNARY = {
@@ -140,6 +159,17 @@ CASES: dict[str, dict[str, Case]] = {
         **UNARY,
         "expit": Case(scipy.special.expit, each("expit")),
         "erf": Case(scipy.special.erf, each("erf")),
+        "ndtr": Case(scipy.special.ndtr, each("ndtr")),
+        "sign": Case(np.sign, each("sign")),
+        "log10": Case(np.log10, each("log10")),
+        "radians": Case(np.radians, each("radians")),
+        "deg2rad": Case(np.deg2rad, each("radians")),
+        "degrees": Case(np.degrees, each("degrees")),
+        "rad2deg": Case(np.rad2deg, each("degrees")),
+        "arctan2": Case(lambda x: np.arctan2(x, x[..., ::-1]), lambda x: angles(x, x[..., ::-1])),
+        "logaddexp": Case(
+            lambda x: np.logaddexp(x, x[..., ::-1]), lambda x: each("log")(each("exp")(x) + each("exp")(x[..., ::-1])), 2.5
+        ),
         "add": Case(lambda x: x + x[..., ::-1] + 0.1),
         "subtract": Case(lambda x: 0.1 - x - x[..., ::-1]),
         "multiply": Case(lambda x: x * x[..., ::-1]),
@@ -174,6 +204,28 @@ CASES: dict[str, dict[str, Case]] = {
         "ptp": Case(lambda x: np.ptp(x, axis=-1, keepdims=True) + x),
         "median": Case(
             lambda x: np.median(x, axis=-2, keepdims=True) * x, lambda x: along(-2, lambda r: total(r) / 2.0)(x) * x
+        ),
+        "quantile": Case(
+            lambda x: np.quantile(x, 0.3, axis=-2, keepdims=True) * x,
+            lambda x: (np.min(x, axis=-2, keepdims=True) * 0.7 + np.max(x, axis=-2, keepdims=True) * 0.3) * x,
+        ),
+        "percentile": Case(
+            lambda x: np.percentile(x, [25.0, 50.0], axis=-2)[1][..., None, :] * x,
+            lambda x: along(-2, lambda r: total(r) / 2.0)(x) * x,
+        ),
+        "average": Case(
+            lambda x: np.average(x, axis=-1, weights=[1.0, 2.0, 0.1], keepdims=True) + x,
+            lambda x: along(-1, lambda r: (r[0] + r[1] * 2.0 + r[2] * 0.1) / (Real(1.0) + 2.0 + 0.1))(x) + x,
+        ),
+        "interp": Case(lambda x: np.interp(x, [-1.0, 0.1, 2.0], [0.3, -0.7, 5.0]), lambda x: interpolated(x)),
+        "pad": Case(
+            lambda x: np.pad(x, ((0, 0), (0, 0), (1, 0)), constant_values=0.1)[..., :3]
+            + np.pad(x, ((0, 0), (0, 0), (0, 2)), mode="edge")[..., 2:],
+            lambda x: np.concatenate([x[..., :1] * 0.0 + 0.1, x[..., :2]], axis=-1) + x[..., [2, 2, 2]],
+        ),
+        "sliding_window_view": Case(
+            lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, axis=-1)[..., [0, 1, 1], 1] + x,
+            lambda x: x[..., [1, 2, 2]] + x,
         ),
         "norm": Case(
             lambda x: np.linalg.norm(x, axis=-1, keepdims=True) + x,

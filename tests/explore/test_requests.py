@@ -13,9 +13,10 @@ pytest.importorskip("starlette", reason="the explorer needs the extra 'explore'"
 import uvicorn
 from starlette.testclient import TestClient
 
+from provenformer.base.errors import ProvenformerError
 from provenformer.explore import building, server
 from provenformer.explore.building import Workshop
-from provenformer.explore.settings import Settings
+from provenformer.explore.settings import FieldError, Settings
 
 FORM = {
     "target": "centered", "token_dim": 1, "seq_len": 2, "by": "cells", "cells": 3, "tolerance": "", "construction": "sum",
@@ -115,11 +116,22 @@ WEIRD: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("path", ["/api/plan", "/api/compile"])
+LOOK = {**FORM, "tokens": [[0.1], [0.2]], "mode": "softmax", "token": 0, "temperature": 3, "ramp": -4}
+CIRCUIT = {"target": "centered", "token_dim": 1, "seq_len": 2, "tolerance": 0.1}
+THREE = [[0.1], [0.2], [0.3]]
+ASKED: dict[str, dict[str, Any]] = {
+    "/api/plan": FORM, "/api/compile": FORM, "/api/look": LOOK, "/api/theorem-2": {"cells": 3, "tokens": THREE},
+    "/api/theorem-3": {"target": "sort", "tokens": THREE}, "/api/repeats": {"cells": 3, "tokens": THREE},
+    "/api/infinite": {"far": 1, "temperature": 8}, "/api/circuit": CIRCUIT, "/api/circuit-look": {**CIRCUIT, "tokens": THREE[:2]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_weird_fields_are_answered(client: TestClient, path: str) -> None:
-    for name in FORM:
+    assert client.post(path, json=ASKED[path]).status_code == 200
+    for name in ASKED[path]:
         for value in WEIRD:
-            response = client.post(path, json={**FORM, name: value})
+            response = client.post(path, json={**ASKED[path], name: value})
             assert response.status_code in (200, 400), (name, value, response.text)
 
 
@@ -224,3 +236,35 @@ def test_one_network_is_built_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None
     for thread in threads:
         thread.join()
     assert most == 1
+
+
+def test_closing_ends_what_is_being_built_and_tells_who_waits() -> None:
+    """Ten requests for networks that take long, each in its turn; the server is closed meanwhile."""
+    shop = Workshop()
+    told: list[str] = []
+
+    def ask(seconds: int) -> None:
+        slow = FieldError("cells", "too slow")
+        try:
+            shop._made(Settings(cells_per_axis=seconds), lambda: shop._in_a_process(time.sleep, seconds, slow))
+        except ProvenformerError as error:
+            told.append(str(error))
+
+    threads = [threading.Thread(target=ask, args=(seconds,)) for seconds in range(15, 25)]
+    for thread in threads:
+        thread.start()
+    while shop._process is None:
+        time.sleep(0.01)
+    config = uvicorn.Config(server.application(), log_level="critical")
+    running = server.Server(config, shop)
+    sock = server.listen(0)
+    serving = threading.Thread(target=running.run, kwargs={"sockets": [sock]})
+    serving.start()
+    while not running.started:
+        time.sleep(0.01)
+    running.should_exit = True
+    start = time.monotonic()
+    for thread in [*threads, serving]:
+        thread.join()
+    assert told == [building.CLOSING] * 10
+    assert time.monotonic() - start < 10

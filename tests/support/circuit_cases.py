@@ -121,7 +121,7 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "three tokens": (
         lambda x: np.mean(x[..., :, None, None] * x[..., None, :, None] * x[..., None, None, :], axis=(-1, -2)), "three tokens",
     ),
-    "float()": (lambda x: x * 1.0 if isinstance(x, np.ndarray) else x * float(x[..., 0, 0]), "float"),
+    "float()": (lambda x: x * 1.0 if type(x) is np.ndarray else x * float(x[..., 0, 0]), "float"),
 }  # fmt: skip
 
 

@@ -222,64 +222,6 @@ KINDS = (
 )
 
 
-def new_head(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
-    """A head that nobody asked for: uniform, or of two random channels; it writes any channel."""
-    if not network.circuit_blocks:
-        return weight(network, rng)
-    b, size = int(rng.integers(network.blocks)), network.model_dim
-    block, m = network.circuit_blocks[b], int(rng.integers(2))
-    read, write = np.zeros((1, size)), np.zeros((size, 1))
-    read[0, rng.integers(size)] = rng.normal()
-    write[rng.integers(size), 0] = rng.normal() * 10.0 ** rng.uniform(-12, 1)
-    head = Head(
-        rng.normal(size=(m, size)) * (rng.random((m, size)) < 0.5), rng.normal(size=m), rng.normal(size=(m, size)), read, write
-    )  # fmt: skip
-    return f"block {b} one more head", with_block(network, b, replace(block, heads=(*block.heads, head)))
-
-
-def new_block(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
-    """A block of one unit that nobody asked for; claims as they were, or moved past it."""
-    b, size = int(rng.integers(network.blocks + 1)), network.model_dim
-    row, out = np.zeros((1, size)), np.zeros((size, 1))
-    row[0, rng.integers(size)], out[rng.integers(size), 0] = rng.normal(), rng.normal() * 10.0 ** rng.uniform(-12, 1)
-    blocks = list(network.circuit_blocks)
-    blocks.insert(b, CircuitBlock((), row, rng.normal(size=1), out, np.zeros(size)))
-    moved = int(rng.choice([0, 2]))
-    witness = tuple(replace(c, layers=c.layers + moved * (c.layers > 2 * b)) for c in network.witness)
-    return f"a block before {b}", replace(network, circuit_blocks=tuple(blocks), witness=witness)
-
-
-def new_channel(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
-    """One more channel, with positions of its own, that some unit or head may write and the output may read."""
-    at = network.model_dim
-    grown: list[CircuitBlock] = []
-    for block in network.circuit_blocks:
-        wider = [
-            replace(h, **{name: _more(v, int(name != "W_O"), rng) for name, v in h.weights().items() if name != "b_Q"})
-            for h in block.heads
-        ]  # fmt: skip
-        parts = {name: _more(getattr(block, name), axis, rng) for name, axis in (("W_1", 1), ("W_2", 0), ("b_2", 0))}
-        grown.append(replace(block, heads=tuple(wider), **parts))
-    positions = np.vstack([network.positions, rng.choice([0.0, 1.0, 1e30]) * rng.normal(size=network.seq_len)])
-    extra = (Claim(at, int(rng.integers(1, 2 * network.blocks + 2)), 0, None),) if rng.random() < 0.3 else ()
-    return f"channel {at} added", replace(
-        network, circuit_blocks=tuple(grown), positions=positions, W_out=_more(network.W_out, 1, rng),
-        channel_names=(*network.channel_names, "one more"), witness=(*network.witness, *extra),
-    )  # fmt: skip
-
-
-def _more(value: np.ndarray, axis: int | None, rng: np.random.Generator) -> np.ndarray:
-    """With one more entry along an axis, mostly of zeros."""
-    return (
-        value
-        if axis is None
-        else np.insert(value, value.shape[axis], float(rng.choice([0, 0, 0, 0, 0, 1, 1e-6])), axis)
-    )
-
-
-ADDED = (new_head, new_block, new_channel)
-
-
 def mutations(network: CircuitNetwork, rng: np.random.Generator, count: int) -> Iterator[Mutation]:
     """`count` of them, every kind in turn."""
     for i in range(count):

@@ -59,13 +59,17 @@ def _check_field(field: "dataclasses.Field[Any]", value: Any, origin: str, remed
 
 def read_settings(kind: type[Settings], path: Path) -> Settings:
     """The settings of a file, `.toml` or `.json`; what it does not name keeps its default."""
+    return build_settings(kind, read_table(path), str(path))
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """What a settings file says, as it stands there."""
     if path.suffix == ".json":
-        return build_settings(kind, read_json(path), str(path))
+        return read_json(path)
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ProvenformerError(f"{path} is not a TOML file ({error}); see docs/training.md for one") from None
-    return build_settings(kind, content, str(path))
 
 
 def read_json(path: Path, remedy: str = "write it again") -> dict[str, Any]:

@@ -87,7 +87,7 @@ def min(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
 
 def prod(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
     def along(b: Any, one: int) -> Any:
-        first, *rest = _entries(b, one)
+        first, *rest = entries_along(b, one)
         for entry in rest:
             first = first * entry
         return first
@@ -114,7 +114,7 @@ def ptp(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
 
 def median(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
     at = one_axis("median", a, axis)
-    entries = _entries(np.sort(a, axis=at), at)
+    entries = entries_along(np.sort(a, axis=at), at)
     low, high = entries[(len(entries) - 1) // 2], entries[len(entries) // 2]
     middle = low if low is high else (low + high) / 2.0
     return middle if keepdims else np.squeeze(middle, axis=at)
@@ -155,7 +155,7 @@ def cummin(a: Any, axis: Any = None) -> Any:
 
 def cumprod(a: Any, axis: Any = None) -> Any:
     at = one_axis("cumprod", a, axis)
-    out = _entries(a, at)
+    out = entries_along(a, at)
     for i in range(1, len(out)):
         out[i] = out[i - 1] * out[i]
     return np.concatenate(out, axis=at)
@@ -166,7 +166,7 @@ def diff(a: Any, n: Any = 1, axis: Any = -1, prepend: Any = None, append: Any = 
     whole = [part for part in (_beside(a, prepend, at), a, _beside(a, append, at)) if part is not None]
     a = np.concatenate(whole, axis=at) if len(whole) > 1 else a
     for _ in range(n):
-        entries = _entries(a, at)
+        entries = entries_along(a, at)
         a = np.concatenate([second - first for first, second in pairwise(entries)], axis=at)
     return a
 
@@ -180,7 +180,7 @@ def _beside(a: Any, value: Any, axis: int) -> Any:
     return numpy.full(shape, value)
 
 
-def _entries(a: Any, axis: int) -> list[Any]:
+def entries_along(a: Any, axis: int) -> list[Any]:
     """Slices along an axis, each of length one."""
     if not np.shape(a)[axis]:
         raise TypeError("an axis of length 0 is not available")

@@ -67,6 +67,9 @@ class Interval(AbstractArray):
         with np.errstate(all="ignore"):
             return _ALONG[name](self, axis)
 
+    def extent(self) -> tuple[float, float]:
+        return float(self.lo.min()), float(self.hi.max())
+
     def rearranged(self, parts: Sequence[Interval], move: composites.Move) -> Interval:
         return Interval(move(*(part.lo for part in parts)), move(*(part.hi for part in parts)))
 
@@ -279,6 +282,7 @@ _ELEMENTWISE: dict[str, Callable[..., Interval]] = {
     "arctan": _monotone(np.arctan),
     "expit": _expit,
     "erf": _erf,
+    "sign": lambda a: Interval(np.sign(a.lo), np.sign(a.hi)),
 }
 _ALONG: dict[str, Callable[[Interval, int], Interval]] = {
     "sum": _sum,

@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Self
 
 import numpy
 
-from provenformer.bounds import composites
+from provenformer.bounds import composites, further
 from provenformer.bounds.composites import Move
 
 np: Any = numpy  # numpy dispatches its functions to abstract arrays; its type stubs know only arrays
@@ -38,10 +38,10 @@ np: Any = numpy  # numpy dispatches its functions to abstract arrays; its type s
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 UNARY = (
     "negative", "absolute", "square", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "sinh", "cosh",
-    "tanh", "arctan", "expit", "erf",
+    "tanh", "arctan", "expit", "erf", "sign",
 )  # fmt: skip
 ALONG = ("sum", "max", "min", "sort", "cumsum", "cummax", "cummin")
-SCIPY = ("expit", "erf")  # ufuncs of scipy.special, which is not loaded unless the user does
+SCIPY = ("expit", "erf", "ndtr")  # ufuncs of scipy.special, which is not loaded unless the user does
 _REFUSALS: ContextVar[list[Exception] | None] = ContextVar("refusals", default=None)
 
 
@@ -107,6 +107,10 @@ class AbstractArray(numpy.lib.mixins.NDArrayOperatorsMixin, ABC):
     @abstractmethod
     def rearranged(self, parts: Sequence[Any], move: Move) -> Self:
         """`move` of the lifted parts: a numpy function of plain arrays that only moves (or repeats, or drops) entries."""
+
+    @abstractmethod
+    def extent(self) -> tuple[float, float]:
+        """Between what all entries lie."""
 
     @property
     def ndim(self) -> int:
@@ -210,7 +214,7 @@ class AbstractArray(numpy.lib.mixins.NDArrayOperatorsMixin, ABC):
         if func in _MOVES:
             return _moved_by_numpy(name, func, args, kwargs)
         if func not in _FUNCTIONS:
-            raise TypeError(f"{name} is not available on {self.plural}")
+            raise TypeError(f"{name} is not available on {self.plural}{further.instead_of(name)}")
         rule = _FUNCTIONS[func]
         known = _understood(name, func, rule, args, kwargs, self.plural)
         return self._run(rule, known.pop("operands", ()), known)
@@ -349,6 +353,13 @@ _UFUNCS: dict[Any, Callable[..., Any]] = {
     np.reciprocal: composites.reciprocal,
     np.power: composites.power,
     np.hypot: composites.hypot,
+    np.arctan2: further.arctan2,
+    np.logaddexp: further.logaddexp,
+    np.log10: further.log10,
+    np.radians: further.radians,
+    np.deg2rad: further.radians,
+    np.degrees: further.degrees,
+    np.rad2deg: further.degrees,
     np.matmul: composites.matmul,
     np.vecdot: composites.vecdot,
 }
@@ -373,7 +384,9 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
             "zeros_like", "ones_like", "full_like", "split", "shape", "ndim", "size",
         )
     },
+    **{getattr(np, name): getattr(further, name) for name in ("pad", "quantile", "percentile", "interp", "average")},
     np.linalg.norm: composites.norm,
+    np.lib.stride_tricks.sliding_window_view: further.sliding_window_view,
 }  # fmt: skip
 _MOVES = frozenset(
     getattr(np, name)
@@ -388,7 +401,8 @@ def _ufunc_rules() -> dict[Any, Callable[..., Any]]:
     special = sys.modules.get("scipy.special")  # unless it is loaded, nobody has its functions
     if special is None:
         return _UFUNCS
-    return {**_UFUNCS, **{getattr(special, name): _PRIMITIVES[name] for name in SCIPY if hasattr(special, name)}}
+    rules = {**_PRIMITIVES, "ndtr": further.ndtr}
+    return {**_UFUNCS, **{getattr(special, name): rules[name] for name in SCIPY if hasattr(special, name)}}
 
 
 def softmax(x: Any, axis: int = -1) -> Any:

@@ -56,6 +56,9 @@ class Slope(AbstractArray):
     def along(self, name: str, axis: int) -> Slope:
         return _ALONG[name](self, axis)
 
+    def extent(self) -> tuple[float, float]:
+        return self.value.extent()
+
     def rearranged(self, parts: Sequence[Slope], move: composites.Move) -> Slope:
         """The move, in each direction: a move knows nothing of the axis in front."""
         directions = max(part.slope.shape[0] for part in parts)
@@ -133,6 +136,12 @@ def _root_slope(_: Interval, y: Interval) -> Interval:
 def _absolute(a: Slope) -> Slope:
     sign = Interval(np.where(a.value.lo >= 0, 1.0, -1.0), np.where(a.value.hi <= 0, -1.0, 1.0))
     return Slope(np.absolute(a.value), sign * a.slope)
+
+
+def _sign(a: Slope) -> Slope:
+    """Without bound where it may jump, whatever the argument's own slope is."""
+    jumps = (a.value.lo <= 0) & (a.value.hi >= 0) & np.ones(a.slope.shape, dtype=bool)
+    return Slope(np.sign(a.value), Interval(np.where(jumps, -np.inf, 0.0), np.where(jumps, np.inf, 0.0)))
 
 
 def _maximum(a: Slope, b: Slope) -> Slope:
@@ -232,6 +241,7 @@ _ELEMENTWISE: dict[str, Callable[..., Slope]] = {
     "tanh": _chain(np.tanh, lambda _, y: 1.0 - np.square(y)),
     "arctan": _chain(np.arctan, lambda x, _: 1.0 / (1.0 + np.square(x))),
     "expit": _chain(_primitive("expit"), lambda _, y: 0.25 - np.square(y - 0.5)),
+    "sign": _sign,
     "erf": _chain(_primitive("erf"), lambda x, _: 2.0 / np.sqrt(_PI) * np.exp(-np.square(x))),
 }
 _ALONG: dict[str, Callable[[Slope, int], Slope]] = {

@@ -39,6 +39,7 @@ from provenformer.networks.modified import FeedForward, ModifiedNetwork, ThreePi
 from provenformer.networks.stages import VALUES
 
 SECONDS = 20.0  # for one network
+CLOSING = "The explorer is being closed."
 FEWEST_CELLS, _ = PLAN_LIMITS["cells"]
 KEPT = 24  # networks in memory, a few hundred kilobytes each
 SAMPLES = 128  # sequences on which a relaxed network is compared with the modified one
@@ -180,6 +181,8 @@ class Workshop:
         self.seconds, self.kept = seconds, kept
         self._recent: OrderedDict[Settings | CircuitSettings, Any] = OrderedDict()
         self._busy, self._shelf = Lock(), Lock()
+        self._closed = False
+        self._process: Any = None  # that builds at the moment
         methods = multiprocessing.get_all_start_methods()
         self._processes: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
         if "forkserver" in methods:
@@ -203,6 +206,12 @@ class Workshop:
         """The circuit for these settings, built if it is not at hand."""
         found: CircuitSubject = self._known(settings) or self._made(settings, lambda: self._build_circuit(settings))
         return found
+
+    def close(self) -> None:
+        """Build nothing more: what is under way is ended, and whoever waits is told so."""
+        self._closed = True
+        if (process := self._process) is not None:
+            process.kill()
 
     def keep(self, settings: Settings | CircuitSettings, made: Any) -> None:
         """Remember a network; the one not used for longest goes."""
@@ -245,14 +254,20 @@ class Workshop:
         receive, send = self._processes.Pipe(duplex=False)
         process = self._processes.Process(target=_do_and_send, args=(job, settings, send), daemon=True)
         process.start()
+        self._process = process
         send.close()
         try:
+            if self._closed:
+                raise ProvenformerError(CLOSING)
             if not receive.poll(self.seconds):
                 raise too_slow
             return receive.recv()
         except EOFError as error:
+            if self._closed:
+                raise ProvenformerError(CLOSING) from None
             raise RuntimeError("the building process ended without a result") from error
         finally:
+            self._process = None
             process.kill()
             process.join()
             receive.close()

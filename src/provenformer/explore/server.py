@@ -48,6 +48,7 @@ BODY_LIMIT = 16_384  # bytes of a request; the largest real one has a few hundre
 BODY_SECONDS = 5.0  # for its bytes to arrive
 THREADS = 4  # per route, so that requests that wait for a network to be built do not keep others waiting
 AT_ONCE = 200  # connections; a page needs a handful
+GRACE = 3  # seconds for answers that are being written when it is closed
 WARM_AFTER = 2.0  # seconds: the first page comes first
 GENERAL = "Something went wrong on the server; the reason is in its log."
 HEADERS = {
@@ -262,6 +263,18 @@ def listen(port: int) -> socket.socket:
     return sock
 
 
+class Server(uvicorn.Server):
+    """Ends at once: requests that wait for a network do not keep it."""
+
+    def __init__(self, config: uvicorn.Config, shop: Workshop) -> None:
+        super().__init__(config)
+        self.shop = shop
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.shop.close()
+        await super().shutdown(sockets)
+
+
 def serve(port: int, open_browser: bool, say: Callable[[str], object], given: CircuitSubject | None = None) -> None:
     """Run until interrupted; `given` is a circuit to open."""
     sock = listen(port)
@@ -272,9 +285,9 @@ def serve(port: int, open_browser: bool, say: Callable[[str], object], given: Ci
     warm.start()
     config = uvicorn.Config(
         application(shop, given), log_level="warning", server_header=False, limit_concurrency=AT_ONCE,
-        timeout_keep_alive=int(BODY_SECONDS),
+        timeout_keep_alive=int(BODY_SECONDS), timeout_graceful_shutdown=GRACE,
     )  # fmt: skip
-    server = uvicorn.Server(config)
+    server = Server(config, shop)
     say(f"explorer at {address} (stop with Ctrl-C)")
     if open_browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()

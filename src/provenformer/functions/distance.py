@@ -22,7 +22,7 @@ REPEATS = 16  # independent scramblings, for the error bar
 
 @dataclass(frozen=True)
 class Distance:
-    """d_p within `error` (one standard error of the mean over independent repeats)."""
+    """d_p within `error` (one standard error of the mean over independent repeats; 0 for the sup norm, which has none)."""
 
     value: float
     error: float
@@ -47,6 +47,7 @@ def distance(
     """d_p(f, g) over the box `support`, with an error bar. f, g: (..., d, n) arrays -> same shape.
 
     What is not given of sizes and support is that of f or g, whichever is a Target; else sizes are needed, and the box is [0, 1].
+    With norm_order=np.inf the value is the largest difference found, below which the sup norm cannot be, without an error bar.
     Returns a Distance, which is also a float; raises ProvenformerError for sizes or a box that make no sense.
     """
     known = next((each for each in (f, g) if isinstance(each, Target)), None)
@@ -55,8 +56,8 @@ def distance(
     if token_dim is None or seq_len is None:
         raise ProvenformerError("token_dim and seq_len are needed when neither function is a Target; give both.")
     support = support or ((0.0, 1.0) if known is None else known.support)
-    if not 1 <= norm_order < np.inf:
-        raise ProvenformerError(f"norm_order={norm_order} is outside [1, inf); use a finite p >= 1.")
+    if not norm_order >= 1:
+        raise ProvenformerError(f"norm_order={norm_order} is outside [1, inf]; use p >= 1 or np.inf.")
     if samples < REPEATS:
         raise ProvenformerError(f"samples={samples} is below the limit {REPEATS}; use more samples.")
     low, high = (np.broadcast_to(np.asarray(v, dtype=np.float64), (token_dim,))[:, None] for v in support)
@@ -70,6 +71,8 @@ def distance(
         unit = _points(axes, per_repeat, cells_per_axis, seed * REPEATS + repeat)
         x = low + unit.reshape(-1, token_dim, seq_len) * (high - low)
         off.append(np.abs(_values(f, x) - _values(g, x)))
+    if norm_order == np.inf:
+        return Distance(max(float(v.max()) for v in off), 0.0, per_repeat * REPEATS)
     largest = max(float(v.max()) for v in off) or 1.0  # powers of numbers up to 1 do not overflow, nor all underflow
     means = [float(((v / largest) ** norm_order).sum(axis=(1, 2)).mean()) for v in off]
     mean, spread = float(np.mean(means)), float(np.std(means, ddof=1) / REPEATS**0.5)

@@ -19,7 +19,7 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Untraceable
 from provenformer.bounds.numpy_calls import AbstractArray
 from provenformer.bounds.numpy_calls import constant as require_constant_array
-from provenformer.symbols import atoms, pairs, trees
+from provenformer.symbols import atoms, pairs, signs, trees
 from provenformer.symbols.formula import UNARY, VARIABLE, Formula
 from provenformer.symbols.formula import apply as formula_of
 from provenformer.symbols.formula import constant as number_formula
@@ -27,7 +27,10 @@ from provenformer.symbols.graph import Graph, Lin
 from provenformer.symbols.linear import add, constant, mix, of_atom, scale
 from provenformer.symbols.moves import moved, one_of_batch
 from provenformer.symbols.pairs import Pair, Waiting, expanded
-from provenformer.symbols.softmax import logsumexp, softmax
+from provenformer.symbols.quotients import softmax_quotient
+from provenformer.symbols.ranges import hull
+from provenformer.symbols.signs import Sign
+from provenformer.symbols.softmax import logaddexp, logsumexp, softmax
 
 Cells = NDArray[np.object_]
 REMEDY = "count axes from the end, axis=-1 for tokens and axis=-2 for features"
@@ -39,7 +42,11 @@ class Symbol(AbstractArray):
 
     __slots__ = ("batch", "cells", "graph", "length", "tokens", "values")
     plural: ClassVar[str] = "symbols"
-    own_rules: ClassVar[Mapping[str, Callable[..., Any]]] = {"softmax": softmax, "logsumexp": logsumexp}
+    own_rules: ClassVar[Mapping[str, Callable[..., Any]]] = {
+        "softmax": softmax,
+        "logsumexp": logsumexp,
+        "logaddexp": logaddexp,
+    }
 
     def __init__(
         self, graph: Graph, shape: tuple[int, ...], tokens: tuple[int, ...], cells: Cells, batch: int | None = None
@@ -89,6 +96,12 @@ class Symbol(AbstractArray):
             return _along_tokens(self, name, axis)
         return _along_features(self, name, axis)
 
+    def extent(self) -> tuple[float, float]:
+        if self.values is not None:
+            return float(self.values.min()), float(self.values.max())
+        lows, highs = zip(*(_extent(self.graph, cell) for cell in self.cells.ravel()), strict=True)
+        return min(lows), max(highs)
+
     def rearranged(self, parts: Sequence[Any], move: Callable[..., Any]) -> Symbol:
         if all(part.values is not None for part in parts):
             return Symbol.constant(self.graph, np.asarray(move(*(part.values for part in parts)), dtype=np.float64))
@@ -128,7 +141,7 @@ def _unary(name: str, x: Symbol) -> Symbol:
             return Symbol.constant(graph, -x.values)
         minus_one = Symbol.constant(graph, np.array(-1.0))
         return _binary("multiply", x, minus_one)
-    if name not in UNARY and name != "absolute":
+    if name not in (*UNARY, "absolute", "sign"):
         raise Untraceable(f"numpy.{name} is not available in circuits; there are {', '.join(UNARY)}.")
     return _mapped(x, lambda cell: _function(graph, formula_of(name, VARIABLE), cell))
 
@@ -136,6 +149,8 @@ def _unary(name: str, x: Symbol) -> Symbol:
 def _function(graph: Graph, formula: Formula, cell: Any) -> Any:
     if isinstance(cell, Pair):
         return pairs.function(graph, formula, cell)
+    if formula.operation == "sign":
+        return Sign(_known(graph, cell))
     if formula.operation == "absolute":
         return atoms.absolute(graph, _known(graph, cell))
     return atoms.apply(graph, formula, _known(graph, cell))
@@ -173,7 +188,13 @@ def per_sequence(x: Symbol, axis: int) -> Symbol:
     return Symbol(x.graph, _with(x.shape, axis, 1), x.tokens, one_of_batch(x.cells, keys, axis))
 
 
+def _extent(graph: Graph, cell: Any) -> tuple[float, float]:
+    return (-np.inf, np.inf) if isinstance(cell, Pair) else hull(graph, _known(graph, cell))
+
+
 def _single_rule(graph: Graph, name: str, x: Any, y: Any) -> Any:
+    if isinstance(x, Sign) or isinstance(y, Sign):
+        return signs.combined(graph, name, *(v if isinstance(v, Sign) else _known(graph, v) for v in (x, y)))
     if isinstance(x, Waiting) and name in ("multiply", "divide"):
         found = pairs.softmax_mean(graph, x, y) if isinstance(y, Waiting) and name == "divide" else None
         if found is not None:
@@ -182,12 +203,14 @@ def _single_rule(graph: Graph, name: str, x: Any, y: Any) -> Any:
             number = float(y.constant[0])
             if name == "multiply" or np.abs(np.frexp(number)[0]) == 0.5:  # dividing by a power of two is exact
                 return replace(x, factor=x.factor * number if name == "multiply" else x.factor / number, _found=[])
-    return trees.combined(graph, name, _known(graph, x), _known(graph, y))
+    x, y = _known(graph, x), _known(graph, y)
+    found = softmax_quotient(graph, x, y) if name == "divide" else None
+    return trees.combined(graph, name, x, y) if found is None else found
 
 
 def _known(graph: Graph, cell: Any) -> Lin:
     """A combination; what waited to complete a softmax is computed."""
-    if isinstance(cell, Waiting):
+    if isinstance(cell, Waiting | Sign):
         return cell.value(graph)
     if not isinstance(cell, Lin):
         raise Untraceable("a value of two tokens where one of one token is needed; reduce it with np.sum or np.max.")
@@ -228,10 +251,8 @@ def _constant_cells(values: FloatArray, shape: tuple[int, ...], tokens: tuple[in
     long = [axis for axis in tokens if values.shape[axis] > 1]
     features = tuple(1 if axis in tokens else size for axis, size in enumerate(values.shape))
     lines = np.moveaxis(values, tokens, range(-len(tokens), 0)) if tokens else values
-    flat = lines.reshape(
-        *(size for axis, size in enumerate(values.shape) if axis not in tokens),
-        *lines.shape[lines.ndim - len(tokens) :],
-    )
+    kept = tuple(size for axis, size in enumerate(values.shape) if axis not in tokens)
+    flat = lines.reshape(kept + lines.shape[lines.ndim - len(tokens) :])
     cells = np.empty(features, dtype=object)
     for index in np.ndindex(features):
         here = flat[tuple(i for axis, i in enumerate(index) if axis not in tokens)]

@@ -191,7 +191,7 @@ def product(graph: Graph, x: Lin, y: Lin) -> Lin:
     x, y, rows = _both_padded(graph, x, y)
     (a, b), (c, d) = hull(graph, x), hull(graph, y)
     for z in (*_variables(graph, x), *_variables(graph, y)):
-        left, right = _as_formula(graph, x, z), _as_formula(graph, y, z)
+        left, right = as_formula(graph, x, z), as_formula(graph, y, z)
         if left is not None and right is not None and z.rows == max(x.rows, y.rows):
             largest = (max(abs(a), abs(b)), max(abs(c), abs(d)))
             change = left[1] * largest[1] + right[1] * largest[0] + left[1] * right[1]
@@ -387,7 +387,7 @@ def _variables(graph: Graph, x: Lin) -> list[Lin]:
 def _as_formula_of_one(graph: Graph, x: Lin) -> tuple[Formula, Lin, float]:
     """x as a formula of some z, and how far that may be from x; in the last resort z = x without its constant."""
     for z in _variables(graph, x)[:-1]:
-        found = _as_formula(graph, x, z)
+        found = as_formula(graph, x, z)
         if found is not None:
             return found[0], z, found[1]
     if len(x.constant) == 1 and x.constant[0] != 0:
@@ -396,7 +396,7 @@ def _as_formula_of_one(graph: Graph, x: Lin) -> tuple[Formula, Lin, float]:
     return VARIABLE, x, 0.0
 
 
-def _as_formula(graph: Graph, x: Lin, z: Lin) -> tuple[Formula, float] | None:
+def as_formula(graph: Graph, x: Lin, z: Lin) -> tuple[Formula, float] | None:
     """x_j as a formula of z_j, and a bound on the difference; None when it is none."""
     if len(x.constant) > 1 or x.rows not in (1, z.rows):
         return None

@@ -21,9 +21,11 @@ from provenformer.symbols.graph import Graph, Lin
 from provenformer.symbols.linear import add, constant, mix
 from provenformer.symbols.pairs import Pair, Scores, Waiting, expanded
 from provenformer.symbols.ranges import hull
+from provenformer.symbols.signs import Sign
 
 Cells = NDArray[np.object_]
 Ints = NDArray[np.int64]
+MOST_SPLIT = 1024  # lines of tokens that windows or groups are split into
 FAR = 800.0  # a score this far below the others weighs less than what numbers below the smallest normal one may add
 
 
@@ -119,8 +121,15 @@ def _moved_sequence(
     if any(len(x.tokens) == 2 for x in parts if x.values is None):
         return _moved_pairs(graph, parts, entries, out)
     axes = [axis for axis in range(out.ndim) if _varies(entries.token[0][out], axis)]
-    if len(axes) > 1:
-        raise Untraceable("the token axis is split or repeated along two axes; keep one axis for the tokens.")
+    if (
+        len(axes) > 1
+    ):  # windows, groups: any one of these axes may be that of the tokens, the longest takes the fewest cells
+        axes = [max(axes, key=lambda axis: (out.shape[axis], axis))]
+        if out.size // out.shape[axes[0]] > MOST_SPLIT:
+            raise Untraceable(
+                f"the token axis is split along several axes, into {out.size // out.shape[axes[0]]:,} lines "
+                f"(limit {MOST_SPLIT:,}); keep one axis for the tokens."
+            )
     flat = [None if x.values is not None else x.cells.ravel() for x in parts]
     if axes and _only_moved(parts, entries, out, axes[0]):
         lines = np.moveaxis(out, axes[0], -1)
@@ -174,7 +183,7 @@ def _line(graph: Graph, parts: Sequence[Movable], flat: list[Any], entries: Entr
             choice = np.zeros((len(line), length))
             choice[at, np.maximum(token[at], 0)] = 1.0
             lin = flat[number][one]
-            lin = lin.value(graph) if isinstance(lin, Waiting) else lin
+            lin = lin.value(graph) if isinstance(lin, Waiting | Sign) else lin
             total = add(graph, total, mix(graph, expanded(lin, length), choice))
     return Lin(len(line), total.terms, total.constant, total.slack)
 

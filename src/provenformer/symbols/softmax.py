@@ -32,6 +32,11 @@ def logsumexp(x: Any, axis: int = -1, keepdims: bool = False) -> Any:
     return entries[0] if keepdims else np.squeeze(entries[0], axis=at)
 
 
+def logaddexp(x1: Any, x2: Any) -> Any:
+    """Smooth, so one table where both are functions of one value; the form with a maximum and a size would have kinks."""
+    return x2 + np.log1p(np.exp(x1 - x2))
+
+
 def _of_features(x: Any, axis: int) -> bool:
     """Whether an axis is one of features, of values of one token."""
     return x.values is None and axis + x.ndim not in (x.batch, *x.tokens) and len(x.tokens) < 2

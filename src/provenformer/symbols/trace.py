@@ -16,6 +16,7 @@ from provenformer.symbols.evaluate import evaluate
 from provenformer.symbols.graph import Graph, Input, Key, Lin
 from provenformer.symbols.linear import UNIT, constant, size
 from provenformer.symbols.pairs import Waiting, expanded
+from provenformer.symbols.signs import Sign
 
 SAMPLES = 24  # of each kind, fewer for long sequences: pairs of tokens take their square
 DISCONTINUOUS = (
@@ -160,7 +161,7 @@ def _outputs(target: Target, graph: Graph, result: object, shape: tuple[int, int
         cells = np.empty(d, dtype=object)
         for row in range(d):
             cells[row] = stacked(graph, list(result.cells[0, row]))
-    return [expanded(cell.value(graph) if isinstance(cell, Waiting) else cell, n) for cell in cells]
+    return [expanded(cell.value(graph) if isinstance(cell, Waiting | Sign) else cell, n) for cell in cells]
 
 
 def _lin(x: Lin) -> str:

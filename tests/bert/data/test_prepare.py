@@ -14,7 +14,6 @@ import pytest
 from typer.testing import CliRunner
 
 from provenformer.base.errors import ProvenformerError
-from provenformer.bert.cli import app
 from provenformer.bert.data import prepare as preparing
 from provenformer.bert.data.documents import chunks, read_documents
 from provenformer.bert.data.examples import Examples
@@ -23,6 +22,7 @@ from provenformer.bert.data.pairs import make_pairs
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.data.sample import write_sample
 from provenformer.bert.data.vocabulary import SPECIAL, Vocabulary
+from provenformer.cli.bert import app
 
 SMALL = PrepareSettings(seq_len=32, vocabulary_size=300, shard_characters=20_000)
 

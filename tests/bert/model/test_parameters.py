@@ -9,8 +9,8 @@ from transformers import BertForMaskedLM
 from typer.testing import CliRunner
 
 from provenformer.bert import MixerBertConfig
-from provenformer.bert.cli import app
 from provenformer.bert.model.parameters import count_parameters, parameter_table
+from provenformer.cli.bert import app
 
 ATTENTION, PER_SWAPPED_LAYER = 109_514_298, 588_544
 COUNTS = {

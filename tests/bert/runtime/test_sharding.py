@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 from torch.multiprocessing.spawn import spawn
 
 from provenformer.base.errors import ProvenformerError
-from provenformer.bert.cli import app
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.data.sample import write_sample
 from provenformer.bert.runtime.metric_log import read_log
@@ -24,6 +23,7 @@ from provenformer.bert.settings import read_settings
 from provenformer.bert.training.finetune import FinetuneSettings, finetune
 from provenformer.bert.training.loop import train
 from provenformer.bert.training.pretrain import PretrainSettings, evaluate_pretrained, pretrain
+from provenformer.cli.bert import app
 
 # An odd vocabulary does not split evenly; a low clip_norm makes the norm of the whole gradient matter in every step;
 # of 129 held-out examples one process has two batches and the other one.

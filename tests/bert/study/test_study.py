@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 from provenformer.base.errors import ProvenformerError
-from provenformer.bert.cli import app
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.data.sample import write_sample
 from provenformer.bert.settings import read_settings
@@ -21,6 +20,7 @@ from provenformer.bert.study import StudyData, StudySettings, estimate, recipe_t
 from provenformer.bert.study.figure import draw, draw_curves
 from provenformer.bert.study.recipes import finetuning_search, pretraining_search
 from provenformer.bert.training.pretrain import data_fingerprint
+from provenformer.cli.bert import app
 
 SQUAD = {"seq_len": 32, "stride": 8, "epochs": 0.05, "threads": 1}
 MODELS = ("average", "attention", "hybrid")
@@ -349,3 +349,20 @@ def test_two_processes_share_a_study(data: StudyData, tmp_path: Path) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert len(list((tmp_path / "out").glob("*.json"))) == len(MODELS)
+
+
+@pytest.mark.parametrize("missing", ["--data", "--valid", "--tuning", "--short"])
+def test_data_that_is_not_prepared_is_one_line(missing: str, data: StudyData, tmp_path: Path) -> None:
+    """A folder whose manifest, which is written last, is not there."""
+    (tmp_path / "begun").mkdir()
+    shutil.copy(data.train / "vocab.txt", tmp_path / "begun")
+    (tmp_path / "study.toml").write_text(STUDY)
+    where = {"--data": data.train, "--valid": data.valid, "--tuning": data.tuning, "--short": data.short}
+    folders = [part for option in (where | {missing: tmp_path / "begun"}).items() for part in option]
+    kept = ["--runs", tmp_path / "runs", "--results", tmp_path / "results", "--pretrain-only"]
+    with pytest.raises(
+        ProvenformerError, match="begun holds no complete data; run `provenformer bert prepare`"
+    ) as caught:
+        invoke("study", tmp_path / "study.toml", *folders, *kept)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "results").exists()

@@ -14,12 +14,12 @@ from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 from provenformer.base.errors import ProvenformerError
-from provenformer.bert.cli import app
 from provenformer.bert.data.squad import read_squad
 from provenformer.bert.data.windows import Windows
 from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.saved_models import load_vocabulary
 from provenformer.bert.training.finetune import FinetuneSettings, MnliTask, finetune, finetuning_task
+from provenformer.cli.bert import app
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 

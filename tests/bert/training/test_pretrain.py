@@ -481,3 +481,17 @@ def test_tensorboard_reads_the_same_curve(sample: Path, tmp_path: Path) -> None:
         curve += [value.simple_value for value in event.summary.value if value.tag == "loss"]
         at += 16 + length
     assert curve == pytest.approx(losses(tmp_path / "run"), rel=1e-6)
+
+
+def test_held_out_text_in_which_no_word_is_masked_is_told_before_training(sample: Path, tmp_path: Path) -> None:
+    """One target in all, which is left as it is, or replaced, in one draw of five: `[MASK]` does not occur then."""
+    settings = settings_from(SETTINGS, tmp_path, evaluate_examples=1, evaluate_masked_fraction=1e-9)
+    examples, held_out = Examples(sample / "data"), Examples(sample / "held-out")
+    told = []
+    for seed in range(20):
+        try:
+            PretrainingTask(examples, held_out, dataclasses.replace(settings, seed=seed), ALONE)
+        except ProvenformerError as error:
+            told.append(str(error))
+    assert 0 < len(told) < 20
+    assert all(line.startswith("no word of the 1 held-out examples is masked") and "\n" not in line for line in told)

@@ -37,6 +37,7 @@ class CircuitCase:
     seq_len: int
     tolerance: float
     norm_order: float
+    depth: int = 0  # folds
 
     @classmethod
     def random(cls, rng: np.random.Generator) -> CircuitCase:
@@ -48,8 +49,9 @@ class CircuitCase:
             support = (tuple(low for low, _ in rows), tuple(high for _, high in rows))
         scale = float(rng.choice([1, 1, 1, 1, 1, 1e-6, 1e6, 1e-30, 1e30]))
         return cls(
-            random_expression(rng, bool(rng.random() < 0.3), int(rng.integers(1, 6)), circuit=True), scale, support, d, n,
+            random_expression(rng, bool(rng.random() < 0.3), circuit=True), scale, support, d, n,
             scale * 10.0 ** rng.uniform(-4, 0), float(rng.choice([np.inf, np.inf, np.inf, np.inf, 1, 2, 16])),
+            int(rng.integers(1, 8)) if rng.random() < 0.2 else 0,
         )  # fmt: skip
 
     @property
@@ -63,7 +65,8 @@ class CircuitCase:
     def compiled(self) -> CompiledCircuit:
         """Raises ProvenformerError where it is refused."""
         return pf.compile(
-            self.target, tolerance=self.tolerance, norm_order=self.norm_order, construction="circuit", max_units=MOST_UNITS
+            self.target, tolerance=self.tolerance, norm_order=self.norm_order, construction="circuit", max_units=MOST_UNITS,
+            depth=self.depth,
         )  # fmt: skip
 
 

@@ -18,12 +18,13 @@ UNARY = (
     "({} + CONST)", "np.clip({}, -POS, POS)", "np.maximum({}, CONST)", "np.minimum({}, CONST)", "({}) ** 2", "({}) ** 3",
     "(1.0 / (POS + np.square({})))", "({} / POS)", "np.sin({})", "np.cos({})", "np.sinh(np.tanh({}))", "np.cosh(np.tanh({}))",
     "np.expm1(np.tanh({}))", "np.log1p(np.square({}))", "np.log2(POS + np.absolute({}))", "np.exp2(np.tanh({}))",
-    "scipy.special.expit({})", "scipy.special.erf({})", "np.sqrt(np.absolute({}))",
+    "scipy.special.expit({})", "scipy.special.erf({})", "np.sqrt(np.absolute({}))", "np.log10(POS + np.absolute({}))",
+    "np.degrees({}) / 50", "scipy.special.ndtr({})", "np.arctan2({}, POS)", "np.interp({}, [-1.0, 0.0, 0.7], [0.3, -1.0, 1.0])",
 )  # fmt: skip
 BINARY = (
     "({} + {})", "({} - {})", "({} * {})", "np.maximum({}, {})", "np.minimum({}, {})", "({} / (POS + np.absolute({})))",
     "({} * np.tanh({}))", "np.hypot({}, {})", "np.stack([{}, {}], axis=-1)[..., 0]",
-    "np.sum(np.stack([{}, {}], axis=-1), axis=-1)",
+    "np.sum(np.stack([{}, {}], axis=-1), axis=-1)", "np.logaddexp({}, {})", "np.arctan2({}, POS + np.absolute({}))",
 )  # fmt: skip
 OVER_TOKENS = (
     "np.mean({}, axis=-1, keepdims=True) + 0 * u", "np.sum({}, axis=-1, keepdims=True) * u",
@@ -32,6 +33,7 @@ OVER_TOKENS = (
     "({}).max(axis=-1, keepdims=True) - u", "np.add.reduce({}, axis=-1, keepdims=True) * u",
     "np.var({}, axis=-1, keepdims=True) + u", "u / np.sqrt(POS + np.var({}, axis=-1, keepdims=True))",
     "np.median({}, axis=-1, keepdims=True) * u", "np.std(POS + np.square({}), axis=-1, keepdims=True) - u",
+    "np.quantile({}, 0.3, axis=-1, keepdims=True) + u", "np.average({}, axis=-1, keepdims=True) * u",
 )  # fmt: skip
 POSITIONAL = (
     "np.cumsum({}, axis=-1)", "np.sort({}, axis=-1)", "np.flip({}, axis=-1)", "np.roll({}, 1, axis=-1)",
@@ -51,8 +53,10 @@ CIRCUIT = (
     "weighted({}, {}, KIND)", "pf.attend({}, {}, {})", "pf.attend({}, {}, {}, scale=POS)", "pf.normalize({}, eps=POS)",
     "pf.normalize({}, axis=-1, eps=POS)", "np.std({}, axis=-1, keepdims=True) * u",
     "np.max(np.tanh(({} + 0 * u)[..., :, None] - ({} + 0 * u)[..., None, :]), axis=-1)", "({}) ** 4", "({}) ** 5",
+    "signed({}, KIND)", "soft_threshold({}, POS)", "padded({})", "windows({})", "experts({}, SEED)", "np.sign({}) * np.abs({})",
     "np.power(POS + np.square({}), 0.5)", "np.reciprocal(POS + np.square({}))", "np.abs({}) * u",
 )  # fmt: skip
+DEPTHS = (1, 1, 2, 2, 3, 3, 4, 5)  # most are shallow: a deep formula takes as long as twenty and meets the same rules
 TOKENS: Any = {"axis": -1, "keepdims": True}
 
 
@@ -120,12 +124,56 @@ def scan(x: Any) -> Any:
     return np.concatenate(out, axis=-1)
 
 
-HELPERS = (softmax, attention, causal, kernel, pairwise, weighted, normed, mixed, across, scan)
+def signed(x: Any, kind: int) -> Any:
+    """sign(x) times a function of |x|: of one that is 0 at 0, or not, and then it jumps."""
+    functions: tuple[Callable[[Any], Any], ...] = (
+        np.sqrt,
+        np.log1p,
+        np.square,
+        np.tanh,
+        np.cos,
+        np.expm1,
+        np.arctan,
+        np.sin,
+    )
+    return np.sign(x) * functions[kind](np.abs(x))
+
+
+def soft_threshold(x: Any, at: float) -> Any:
+    return np.sign(x) * np.maximum(np.abs(x) - at, 0.0)
+
+
+def padded(x: Any) -> Any:
+    """The token before, a constant before the first."""
+    return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(1, 0)], constant_values=0.25)[..., :-1]
+
+
+def windows(x: Any) -> Any:
+    """The mean of tanh over windows of two, the ends repeated."""
+    wide = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)], mode="edge")
+    return np.mean(np.tanh(np.lib.stride_tricks.sliding_window_view(wide, 2, axis=-1)), axis=-1)
+
+
+def experts(x: Any, seed: int) -> Any:
+    """Softmax over features by hand, of a mixture; as many features as x has."""
+    d = x.shape[-2]
+    scores = np.exp(np.random.default_rng(seed).normal(size=(d, d)) @ x)
+    return scores / np.sum(scores, axis=-2, keepdims=True) * x
+
+
+HELPERS = (
+    signed, soft_threshold, padded, windows, experts, softmax, attention, causal, kernel, pairwise, weighted, normed, mixed,
+    across, scan,
+)  # fmt: skip
 NAMES: dict[str, Any] = {"pf": pf, "np": np, "scipy": scipy, **{helper.__name__: helper for helper in HELPERS}}
 
 
-def random_expression(rng: np.random.Generator, equivariant: bool, depth: int, circuit: bool = False) -> str:
+def random_expression(
+    rng: np.random.Generator, equivariant: bool, depth: int | None = None, circuit: bool = False
+) -> str:
     """An expression in u, the input moved to [-1, 1]; `circuit`: also with what only a formula needs, attention and the like."""
+    if depth is None:
+        depth = int(rng.choice(DEPTHS))
     if depth <= 0 or rng.random() < 0.08:
         return str(rng.choice(["u", "u", _filled(rng, "(CONST * u + CONST)")]))
     pools = [UNARY, UNARY, BINARY, OVER_TOKENS] + ([] if equivariant else [POSITIONAL]) + [CIRCUIT, CIRCUIT] * circuit

@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
-from circuit_mutations import ADDED, KINDS
+import pytest
+from circuit_forgeries import ADDED
+from circuit_mutations import KINDS
 from forging import forge, off_ramp_points, ramp_points
 
 import provenformer as pf
-from fuzz.circuits import above_its_bounds
+from fuzz.circuits import CircuitCase, above_its_bounds
 from fuzz.outcome import Built
 from fuzz.table_forgeries import altered
 from provenformer import storage
+from provenformer.checker.circuit.derive import derive_circuit, in_norm
+from provenformer.compiler import circuit as compiler
 from provenformer.compiler.circuit import CompiledCircuit
 from provenformer.networks.base import FloatNetwork
 from provenformer.networks.circuit import CircuitNetwork
@@ -34,8 +40,14 @@ SIZES: tuple[tuple[str, int, int, int, str, int], ...] = (
     ("centered", 2, 2, 2, "wide", 4), ("scaled-mean", 1, 4, 0, "circuit", 0), ("softmax-mean", 1, 4, 0, "circuit", 0),
     ("running-max", 1, 5, 0, "circuit", 0), ("sort", 1, 4, 0, "circuit", 0), ("shift", 2, 3, 0, "circuit", 0),
 )  # fmt: skip
+FORMULAS = (  # made into circuits of three tokens: every kind of layer that a circuit can have
+    "attention(u, u, np.tanh(u))", "np.tanh(u) * np.mean(u, axis=-1, keepdims=True)", "normed(u, 0.5, -1)", "pairwise(u, u, 0)",
+    "causal(u, u, np.square(u))", "np.sort(np.tanh(u), axis=-1)", "u - np.max(u, axis=-1, keepdims=True)", "np.exp(u)",
+    "u / (1.5 + np.roll(u, 1, axis=-1))", "u * np.roll(u, 1, axis=-1)",
+)  # fmt: skip
 LOOSENED = 1e6  # a forger who claims a large bound: whatever is accepted must still be below it
 MOST_POINTS = 1500
+MOST_FORGERIES = 1000  # that may be needed to see a mistake
 
 
 @dataclass(frozen=True)
@@ -47,14 +59,21 @@ class Verdict:
     wrong: str = ""
 
 
-def ours(construction: str) -> list[int]:
-    """Which of them are made by a construction."""
-    return [index for index, size in enumerate(SIZES) if size[4] == construction]
+def ours(kind: str) -> list[int]:
+    """Which of them are made by a construction, or from a formula that has this text in it."""
+    own = [index for index, size in enumerate(SIZES) if size[4] == kind]
+    return own + [len(SIZES) + k for k, formula in enumerate(FORMULAS) if kind == "circuit" or kind in formula]
 
 
 @cache
 def genuine(index: int) -> Built:
     """One of the networks that are altered."""
+    if index >= len(SIZES):
+        formula = FORMULAS[index - len(SIZES)]
+        # sums over pairs by nodes: with as few tokens as these they would be gathered
+        with patch.object(compiler, "choose_steps", lambda graph, *_: (0.25,) * len(graph.kernels)):
+            depth = 3 if formula.startswith("u * ") else 0
+            return CircuitCase(formula, 1.0, (-1.0, 1.0), 1, 3, 0.1, np.inf, depth).compiled()
     name, d, n, cells, construction, hidden = SIZES[index]
     f = pf.targets.get(name, d, n)
     if construction == "circuit":
@@ -65,7 +84,7 @@ def genuine(index: int) -> Built:
 def try_forgery(seed: tuple[int, ...], built: Built | None = None) -> Verdict:
     """Alter the folder of a genuine network, the given one or one of ours, as the seed says; verify it; measure if accepted."""
     rng = np.random.default_rng(seed)
-    c = genuine(int(rng.integers(len(SIZES)))) if built is None else built
+    c = genuine(int(rng.integers(len(SIZES) + len(FORMULAS)))) if built is None else built
     network, changes = c.network, list[str]()
     for _ in range(int(rng.choice([0, 1, 1, 1, 2, 3]))):
         network, what = _altered_weights(rng, network, c)
@@ -86,7 +105,7 @@ def try_forgery(seed: tuple[int, ...], built: Built | None = None) -> Verdict:
             return Verdict("; ".join(changes), False)
         if flipped and _loads(path):
             return Verdict("; ".join(changes), True, "load does not notice an altered byte")
-    wrong = "" if held is None else _untrue(c, held.network, held.certificate, rng)
+    wrong = "" if held is None else _untrue(c, held.network, _derived(c, held, report.derived), rng)
     return Verdict("; ".join(changes), held is not None, wrong)
 
 
@@ -166,6 +185,19 @@ def _loads(path: Path) -> bool:
     return True
 
 
+def _derived(c: Built, held: storage.Saved, bound: float | None) -> pf.Certificate:
+    """The smallest claim that would have been accepted: a forger who knows what `verify` derives states just that."""
+    claim = held.certificate
+    claim = replace(claim, bound=min(claim.bound, np.inf if bound is None else bound))
+    if not isinstance(held.network, CircuitNetwork):
+        return claim
+    found = derive_circuit(held.network, c.target)
+    derived = {name: in_norm(getattr(found, name), c.target, claim.norm_order) for name in ("float64", "float32")}
+    bounds = {name: min(stated, derived[name]) for name, stated in claim.bounds.items()}
+    bound = min(claim.bound, derived["float64"], sum(claim.terms.values(), 0.0) * (1 + 1e-9))
+    return replace(claim, bound=bound, details={**claim.details, "bounds": bounds})
+
+
 def _untrue(c: Built, network: FloatNetwork, claim: pf.Certificate, rng: Rng) -> str:
     """Measured against what an accepted claim says; empty when it is true."""
     f = c.target
@@ -191,3 +223,14 @@ def _untrue(c: Built, network: FloatNetwork, claim: pf.Certificate, rng: Rng) ->
         ramps = float(((on_ramps / largest) ** p).sum(axis=(1, 2)).mean()) * f.token_dim * f.seq_len * ramp
         measured = largest * ((least + 0.5 * ramps) * volume) ** (1 / p)
     return f"measured {measured:.6g}, accepted claim {claim.bound:.6g}" if measured > claim.bound else ""
+
+
+def assert_shown(kind: str, mistake: Callable[[pytest.MonkeyPatch], None], patch: pytest.MonkeyPatch) -> None:
+    """A mistake in the library must be seen by forgeries of our networks of a kind, made before it."""
+    networks = [genuine(index) for index in ours(kind)]
+    mistake(patch)
+    for seed in range(MOST_FORGERIES):
+        if wrong := try_forgery((1, seed), networks[seed % len(networks)]).wrong:
+            print(f"{mistake.__name__}: forgery {seed}: {wrong}")
+            return
+    pytest.fail(f"{MOST_FORGERIES:,} forgeries did not show it")

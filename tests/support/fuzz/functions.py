@@ -54,7 +54,7 @@ class Case:
             rows = [SUPPORTS[rng.integers(len(SUPPORTS))] for _ in range(d)]
             support = (tuple(low for low, _ in rows), tuple(high for _, high in rows))
         return cls(
-            random_expression(rng, equivariant, int(rng.integers(1, 6))),
+            random_expression(rng, equivariant),
             float(rng.choice([1, 1, 1, 1e-6, 1e6, 1e-30, 1e30, 1e-200, 1e-310])), support, d, n, cells, equivariant,
             construction, hidden, float(rng.choice([1, 1, 1.3, 2, 2, 2.5, 3, 4, 6, 16, 64])),
         )  # fmt: skip

@@ -22,11 +22,22 @@ def altered(rng: Rng, network: FloatNetwork, c: pf.Compiled) -> tuple[FloatNetwo
     """One change of a network, and what it was."""
     if isinstance(network, WideNetwork):
         change: Change = rng.choice(
-            np.array([_wide_weight, _wide_weight, _wide_unit, _wide_order, _wide_channel, _position])
+            np.array([_wide_weight, _wide_weight, _wide_unit, _wide_order, _wide_channel, _wide_overflowing, _position])
         )
         return change(rng, network, c)
     if isinstance(network, Network):
-        options: list[Change] = [_weight, _weight, _weight, _layers, _runs, _layer, _unit, _scaled, _position]
+        options: list[Change] = [
+            _weight,
+            _weight,
+            _weight,
+            _layers,
+            _runs,
+            _layer,
+            _unit,
+            _overflowing,
+            _scaled,
+            _position,
+        ]
         return options[rng.integers(len(options))](rng, network, c)
     raise TypeError(f"no forgeries of {type(network).__name__}")
 
@@ -133,6 +144,21 @@ def _unit(rng: Rng, network: Network, c: pf.Compiled) -> tuple[FloatNetwork, str
     return _with_run(network, i, wider), f"run {i}: one more unit in layer {layer}"
 
 
+def _overflowing(rng: Rng, network: Network, c: pf.Compiled) -> tuple[FloatNetwork, str]:
+    """A layer after attention that only ids of ramps reach, which are above all others: there inf - inf, or 0 times inf."""
+    after = [i for i, run in enumerate(network.runs) if isinstance(run, SoftmaxRun)]
+    at, d = after[rng.integers(len(after))] + 1, network.token_dim
+    big = 2.0 ** (int(c.certificate.details.get("id_bits", 8)) + int(rng.integers(-1, 6)))
+    W_1, b_1, W_2 = np.zeros((1, 4, d)), np.zeros((1, 4)), np.zeros((1, d, 4))
+    W_1[0, :, 0] = 1.0
+    b_1[0] = -big, -big - 1.0, -big, -big
+    W_2[0, 0, :2] = -1e308, 1e308
+    if rng.random() < 0.3:  # units that write nothing
+        W_1[0, 2:, 0], b_1[0, 2:], W_2[0, 0, :2] = 1e308 / big, 0.0, (-64.0, 64.0)
+    runs = (*network.runs[:at], ReluRun("values", W_1, b_1, W_2, np.zeros((1, d))), *network.runs[at:])
+    return replace(network, runs=runs), f"an overflow after run {at - 1} above {big:g}"
+
+
 def _scaled(rng: Rng, network: Network, c: pf.Compiled) -> tuple[FloatNetwork, str]:  # noqa: ARG001
     """A whole array of an attention run scaled."""
     places = [i for i, run in enumerate(network.runs) if isinstance(run, SoftmaxRun)]
@@ -174,6 +200,33 @@ def _wide_unit(rng: Rng, network: WideNetwork, c: pf.Compiled) -> tuple[FloatNet
         W_2=np.concatenate([block.W_2, W_2], axis=1),
     )  # fmt: skip
     return _with_block(network, i, wider), f"block {i}: one more unit"
+
+
+def _wide_overflowing(rng: Rng, network: WideNetwork, c: pf.Compiled) -> tuple[FloatNetwork, str]:
+    """Two more channels that nothing reads: one is large on the last ramp of the first row, the other a multiple of it."""
+    at, size = network.model_dim - network.token_dim, network.model_dim + 2
+    axes = {"W_O": 0, "W_V": 1, "W_K": 1, "W_Q": 1, "W_1": 1, "W_2": 0, "b_2": 0}
+    blocks = []
+    for block in network.wide_blocks:
+        grown: dict[str, Any] = {
+            name: np.insert(getattr(block, name), [at, at], 0.0, axis=k) for name, k in axes.items()
+        }
+        blocks.append(replace(block, **grown))
+    low, high = float(c.target.low[0]), float(c.target.high[0])
+    width = c.certificate.ramp * (high - low) / c.grid.cells_per_axis
+    start, end = high - 0.75 * width, high - 0.5 * width
+    W_1, W_2 = np.zeros((2, size)), np.zeros((size, 2))
+    W_1[:, 0] = 1.0
+    W_2[at] = np.array([1.0, -1.0]) * 10.0 ** rng.uniform(130, 160) / (end - start)
+    first = blocks[0]
+    blocks[0] = replace(
+        first, W_1=np.vstack([first.W_1, W_1]), b_1=np.append(first.b_1, [-start, -end]), W_2=np.hstack([first.W_2, W_2])
+    )  # fmt: skip
+    W_O, W_V, none = np.zeros((size, 1)), np.zeros((1, size)), np.zeros((1, size))
+    W_O[at + 1], W_V[0, at] = 1.0, 10.0 ** rng.uniform(130, 200)
+    off = replace(blocks[-1], W_1=W_1, b_1=np.array([-high - 5.0, -high - 6.0]), W_2=0 * W_2, b_2=np.zeros(size))
+    blocks.insert(-1, replace(off, W_O=W_O, W_V=W_V, W_K=none, W_Q=none, b_Q=np.zeros(1)))
+    return replace(network, wide_blocks=tuple(blocks)), "two channels that overflow on the last ramp"
 
 
 def _wide_order(rng: Rng, network: WideNetwork, c: pf.Compiled) -> tuple[FloatNetwork, str]:  # noqa: ARG001

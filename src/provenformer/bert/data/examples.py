@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from provenformer.base.errors import ProvenformerError
-from provenformer.bert.data.manifest import HEADER, REMOVE, VocabularyMark, open_shard, read_manifest
+from provenformer.bert.data.manifest import HEADER, REMOVE, VocabularyMark, manifest_of, open_shard, read_manifest
 from provenformer.bert.data.masking import Masking
 from provenformer.bert.data.order import rows_of_step, uniform_draws
 from provenformer.bert.data.vocabulary import Vocabulary
@@ -24,9 +24,7 @@ class Examples:
     """A folder that `prepare` wrote. Opening it checks every shard against the manifest."""
 
     def __init__(self, folder: Path) -> None:
-        path = folder / "manifest.json"
-        if not path.exists():
-            raise ProvenformerError(f"{folder} holds no complete data; run `provenformer bert prepare` into it")
+        path = manifest_of(folder)
         manifest = read_manifest(path)
         if not manifest.examples:
             raise ProvenformerError(f"{path}: examples = 0 must be at least 1; {REMOVE}")

@@ -60,6 +60,14 @@ def shard_name(index: int) -> str:
     return f"shard-{index:05d}.npy"
 
 
+def manifest_of(folder: Path) -> Path:
+    """manifest.json of a folder, which is written last: without it the data is not complete."""
+    path = folder / "manifest.json"
+    if not path.exists():
+        raise ProvenformerError(f"{folder} holds no complete data; run `provenformer bert prepare` into it")
+    return path
+
+
 def read_manifest(path: Path) -> Manifest:
     """What a folder holds, or one line that says which entry is wrong."""
     content = read_json(path, REMOVE)

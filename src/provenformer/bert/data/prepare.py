@@ -68,6 +68,8 @@ def prepare(
         raise ProvenformerError(f"seq_len={settings.seq_len} is below {SHORTEST}; use at least {SHORTEST} positions")
     if settings.seq_len > LONGEST:
         raise ProvenformerError(f"seq_len={settings.seq_len} is above {LONGEST}; use fewer positions")
+    if settings.seed < 0:
+        raise ProvenformerError(f"seed={settings.seed} is negative; use 0 or more")
     found = find_sources(sources)
     given = Vocabulary.load(vocabulary_file, settings.lowercase) if vocabulary_file else None
     _claim(output, found, settings, vocabulary_file)

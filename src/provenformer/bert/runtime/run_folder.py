@@ -11,6 +11,7 @@ result.json      the last evaluation, with all of run.json; its presence means f
 import fcntl
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from io import BufferedRandom
 from pathlib import Path
@@ -20,11 +21,10 @@ import torch
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import atomic_path, clear_errors, write_json
-from provenformer.bert.data.vocabulary import Vocabulary
 from provenformer.bert.runtime.metric_log import REMEDY
 from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.provenance import provenance
-from provenformer.bert.runtime.saved_models import save_checksums, save_vocabulary
+from provenformer.bert.runtime.saved_models import CHECKSUMS, save_checksums
 from provenformer.bert.runtime.sharding import whole_weights
 from provenformer.bert.settings import between, needed, read_record
 
@@ -103,8 +103,11 @@ class RunFolder:
         """What a finished run found."""
         return read_result(self.path) if (self.path / "result.json").exists() else None
 
-    def finish(self, model: Any, vocabulary: Vocabulary, metrics: dict[str, float]) -> dict[str, Any]:
-        """Save the model and then, as the sign that all is there, the result, which is returned to every process."""
+    def finish(self, model: Any, save_words: Callable[[Path], None], metrics: dict[str, float]) -> dict[str, Any]:
+        """Save the model and then, as the sign that all is there, the result, which is returned to every process.
+
+        `save_words` writes the vocabulary or tokenizer beside it.
+        """
         first = self._processes.first
         if odd := [name for name, value in metrics.items() if not math.isfinite(value)]:
             raise ProvenformerError(f"{odd[0]} is {metrics[odd[0]]} at the end of {self.path}; lower learning_rate")
@@ -113,8 +116,10 @@ class RunFolder:
         if first and not (self.path / "model").exists():
             with atomic_path(self.path / "model") as temporary:
                 model.save_pretrained(temporary, state_dict=state)
-                save_vocabulary(vocabulary, temporary)
+                save_words(temporary)
                 save_checksums(temporary)
+                for file in temporary.iterdir():  # safetensors makes its file private, whatever the umask
+                    file.chmod((temporary / CHECKSUMS).stat().st_mode)
         if first:
             plan = read_record(RunRecord, self.path / "run.json", REMEDY)
             write_json(self.path / "result.json", {"metrics": metrics, **asdict(plan)})

@@ -1,16 +1,16 @@
 """Saved models: folders as transformers writes them, with the vocabulary beside the weights."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from provenformer.base.errors import ProvenformerError, one_line
 from provenformer.base.files import file_digest, write_json
 from provenformer.bert.data.vocabulary import Vocabulary
+from provenformer.bert.model.replacing import load_model
 from provenformer.bert.settings import read_json, shown
 
 WEIGHTS = "model.safetensors"
@@ -62,15 +62,15 @@ def load_saved(kind: Any, folder: Path, **overrides: Any) -> Any:
     versions, or by others, have no checksums to compare with.
     """
     _compare(folder)
-    try:
-        if not issubclass(kind, PreTrainedModel):
+    if issubclass(kind, PreTrainedConfig):
+        try:
             return kind.from_pretrained(folder, **overrides)
-        model, info = kind.from_pretrained(folder, output_loading_info=True, dtype=torch.float32, **overrides)
-    # transformers reads config.json without checking it, so what is wrong there may show as anything.
-    except Exception as error:
-        reason = one_line(error)[:200] or type(error).__name__
-        raise ProvenformerError(f"the model in {folder} cannot be loaded ({reason}); {AGAIN}") from None
-    _check_weights(folder, model, info["missing_keys"])
+        # transformers reads config.json without checking it, so what is wrong there may show as anything.
+        except Exception as error:
+            reason = one_line(error)[:200] or type(error).__name__
+            raise ProvenformerError(f"the model in {folder} cannot be loaded ({reason}); {AGAIN}") from None
+    model = load_model(folder, kind, dtype=torch.float32, **overrides)
+    _check_weights(folder, model)
     return model
 
 
@@ -86,10 +86,7 @@ def _compare(folder: Path) -> None:
             raise ProvenformerError(f"{folder / name} is damaged: it does not match {CHECKSUMS}; {AGAIN}")
 
 
-def _check_weights(folder: Path, model: PreTrainedModel, missing: Iterable[str]) -> None:
-    below = f"{model.base_model_prefix}."
-    if lost := sorted(name for name in missing if name.startswith(below) and ".pooler." not in name):
-        raise ProvenformerError(f"{folder / WEIGHTS} lacks {lost[0]}; {AGAIN}")
+def _check_weights(folder: Path, model: PreTrainedModel) -> None:
     with safe_open(folder / WEIGHTS, framework="pt") as file:
         types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  (it is no mapping)
     counts = {"I64"}  # position ids, which stock checkpoints keep

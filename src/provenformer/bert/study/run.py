@@ -44,6 +44,9 @@ def run_study(
     for model, seed in todo:
         if result := finished_one(settings, results, model, seed):
             _check_data(result_path(results, model, seed), result, data, tasks)
+    # What is not there is told now, not after hours of trials.
+    for held_out in filter(None, (data.valid, data.tuning)):
+        data.fingerprints(held_out)
     for task in tasks:
         data.files(task)
     with joined(processes) as processes:

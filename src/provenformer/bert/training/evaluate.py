@@ -8,6 +8,7 @@ from provenformer.bert.runtime.run_folder import read_result
 from provenformer.bert.settings import build_settings
 from provenformer.bert.training.finetune import FinetuneSettings, evaluate_finetuned
 from provenformer.bert.training.pretrain import PretrainSettings, evaluate_pretrained
+from provenformer.bert.training.texts import TextSettings, evaluate_texts
 
 
 def evaluate_run(run: Path, data: Path, processes: Processes | None = None) -> dict[str, float]:
@@ -16,6 +17,8 @@ def evaluate_run(run: Path, data: Path, processes: Processes | None = None) -> d
     if not plan.exists():
         raise ProvenformerError(f"{run} holds no finished run; run `provenformer bert pretrain` or `finetune` into it")
     asked = read_result(run)["asked"].get("settings")
+    if isinstance(asked, dict) and asked.get("task") == "text":
+        return evaluate_texts(build_settings(TextSettings, asked, str(plan)), run / "model", data, processes)
     if isinstance(asked, dict) and "task" in asked:
         return evaluate_finetuned(build_settings(FinetuneSettings, asked, str(plan)), run / "model", data, processes)
     return evaluate_pretrained(run / "model", data, build_settings(PretrainSettings, asked, str(plan)), processes)

@@ -1,8 +1,6 @@
 """Fine-tuning and evaluation on MNLI (accuracy) and SQuAD (exact match, F1), from a settings file."""
 
 import math
-import zlib
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -10,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.bert.data.examples import Batch
 from provenformer.bert.data.mnli import LABELS, SentencePair, read_mnli
-from provenformer.bert.data.order import balanced, grouped, permutation, rows_in_order
+from provenformer.bert.data.order import balanced, permutation, rows_in_order
 from provenformer.bert.data.records import Records, digest, is_table
 from provenformer.bert.data.squad import Question, QuestionWindows, best_span, question_windows, read_squad
 from provenformer.bert.data.vocabulary import Vocabulary
@@ -26,13 +23,13 @@ from provenformer.bert.model.config import MixerBertConfig
 from provenformer.bert.model.models import MixerBertForQuestionAnswering, MixerBertForSequenceClassification
 from provenformer.bert.runtime.processes import Processes, joined
 from provenformer.bert.runtime.run_folder import RunFolder
-from provenformer.bert.runtime.saved_models import load_saved, load_vocabulary
+from provenformer.bert.runtime.saved_models import load_saved, load_vocabulary, save_vocabulary
 from provenformer.bert.settings import ABOVE_0, BELOW_1, FROM_0, Range, choice, ranged
+from provenformer.bert.training.label_task import LabelTask, dev_batches, held_out, order_of
 from provenformer.bert.training.loop import autocast, evaluate, train
 from provenformer.bert.training.metrics import exact_match, f1
 from provenformer.bert.training.settings import TrainingSettings
 
-EVALUATION_BATCH = 64
 TASKS = ("mnli", "squad")
 PAIR: Range = ("at least 5: [CLS], [SEP], [SEP] and a token of each text", lambda value: value >= 5)
 
@@ -63,10 +60,8 @@ class FinetuneSettings(TrainingSettings):
             raise ProvenformerError(f"balanced=True is about windows of SQuAD, not task={self.task!r}; leave it out")
 
 
-class MnliTask:
+class MnliTask(LabelTask):
     """Three labels."""
-
-    terms = ("label_loss",)
 
     def __init__(
         self,
@@ -76,38 +71,8 @@ class MnliTask:
         settings: FinetuneSettings,
         processes: Processes,
     ) -> None:
-        self.settings, self.processes = settings, processes
-        self.train, self.labels = _encoded(train_pairs, vocabulary, settings.seq_len)
-        self.dev, self.dev_labels = _encoded(dev_pairs, vocabulary, settings.seq_len)
-        self.order = _order(settings, self.train.lengths, partial(permutation, settings.seed, examples=len(self.train)))
-
-    def __len__(self) -> int:
-        return len(self.train)
-
-    def rows(self, _step: int) -> int:
-        return self.settings.batch_size
-
-    def part(self, step: int, places: range) -> Batch:
-        rows = rows_in_order(self.order, step, self.settings.batch_size, len(self))[places.start : places.stop]
-        return {**self.train.batch(rows), "labels": self.labels[rows]}
-
-    def counts(self, batch: Batch) -> Tensor:
-        return torch.tensor([len(batch["labels"])])
-
-    def losses(self, model: nn.Module, batch: Batch) -> Tensor:
-        labels = batch.pop("labels")
-        return cross_entropy(model(**batch).logits.float(), labels, reduction="sum")[None]
-
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        sums = torch.zeros(2, dtype=torch.float64)
-        for rows, batch in _dev_batches(self.dev, self.processes.share(len(self.dev)), self.processes):
-            with autocast(self.processes.device, self.settings.bf16):
-                scores = model(**batch).logits.float().cpu()
-            labels = self.dev_labels[rows]
-            right = (scores.argmax(dim=1) == labels).sum()
-            sums += torch.stack([right, cross_entropy(scores, labels, reduction="sum")]).double()
-        right, loss = (self.processes.sum(sums) / len(self.dev)).tolist()
-        return {"accuracy": right, "valid_loss": loss}
+        train, dev = (_encoded(pairs, vocabulary, settings.seq_len) for pairs in (train_pairs, dev_pairs))
+        super().__init__(*train, *dev, settings, processes)
 
 
 class SquadTask:
@@ -130,7 +95,7 @@ class SquadTask:
         order = partial(permutation, settings.seed, examples=len(self.train))
         if settings.balanced:
             order = partial(balanced, train_set.question, train_set.end > 0, settings.seed)
-        self.order = _order(settings, self.train.lengths, order)
+        self.order = order_of(settings, self.train.lengths, order)
         self.examples = len(self.order(0))
 
     def __len__(self) -> int:
@@ -168,7 +133,7 @@ class SquadTask:
         """The best span over all windows of each question, as text of its context."""
         windows = range(*np.searchsorted(self.dev.question, [questions.start, questions.stop]).tolist())
         best: dict[int, tuple[float, str]] = {}
-        for rows, batch in _dev_batches(self.dev.windows, windows, self.processes):
+        for rows, batch in dev_batches(self.dev.windows, windows, self.processes):
             with autocast(self.processes.device, self.settings.bf16):
                 output = model(**batch)
             starts, ends = output.start_logits.float().cpu().numpy(), output.end_logits.float().cpu().numpy()
@@ -209,7 +174,7 @@ def finetune(
             model = load_model(settings.task, model_folder)
             steps = math.ceil(settings.epochs * len(task) / settings.batch_size)
             metrics = train(model, task, settings, steps, output, processes)
-            return run.finish(model, vocabulary, metrics)
+            return run.finish(model, partial(save_vocabulary, vocabulary), metrics)
 
 
 def evaluate_finetuned(
@@ -249,19 +214,14 @@ def finetuning_task(
     share = settings.held_out_fraction
     dev_file = train_file if share else dev_file
     if settings.task == "mnli":
-        train_pairs = [pair for pair in read_mnli(train_file) if not _held_out(pair.premise, share)]
-        dev_pairs = [pair for pair in read_mnli(dev_file) if not share or _held_out(pair.premise, share)]
+        train_pairs = [pair for pair in read_mnli(train_file) if not held_out(pair.premise, share)]
+        dev_pairs = [pair for pair in read_mnli(dev_file) if not share or held_out(pair.premise, share)]
         return MnliTask(train_pairs, dev_pairs, vocabulary, settings, processes)
     (_, train_set), (questions, dev_set) = (
-        _questions(path, file_fingerprint(path), vocabulary, settings.seq_len, settings.stride, share, held_out)
-        for path, held_out in ((train_file, False), (dev_file, share > 0))
+        _questions(path, file_fingerprint(path), vocabulary, settings.seq_len, settings.stride, share, other_side)
+        for path, other_side in ((train_file, False), (dev_file, share > 0))
     )
     return SquadTask(train_set, questions, dev_set, settings, processes)
-
-
-def _held_out(text: str, share: float) -> bool:
-    """Whether a premise or context is in the held-out part; all pairs and questions about it are on the same side."""
-    return zlib.crc32(text.encode()) < share * 2**32
 
 
 @lru_cache(
@@ -274,9 +234,9 @@ def _questions(
     seq_len: int,
     stride: int,
     share: float,
-    held_out: bool,
+    other_side: bool,
 ) -> tuple[list[Question], QuestionWindows]:
-    questions = [one for one in read_squad(path) if _held_out(one.context, share) == held_out]
+    questions = [one for one in read_squad(path) if held_out(one.context, share) == other_side]
     return questions, question_windows(questions, vocabulary, seq_len, stride)
 
 
@@ -284,24 +244,6 @@ def _encoded(pairs: list[SentencePair], vocabulary: Vocabulary, seq_len: int) ->
     texts = [(pair.premise, pair.hypothesis) for pair in pairs]
     windows = Windows.of(vocabulary.encode_pairs(texts, seq_len), vocabulary.pad, seq_len)
     return windows, torch.tensor([pair.label for pair in pairs])
-
-
-def _order(
-    settings: FinetuneSettings, lengths: NDArray[np.int32], rows: Callable[[int], NDArray[np.int64]]
-) -> Callable[[int], NDArray[np.int64]]:
-    """Epoch -> its rows, of which the last two are kept: a batch may span two epochs."""
-
-    def order(epoch: int) -> NDArray[np.int64]:
-        found = rows(epoch)
-        return grouped(found, lengths, settings.seed, epoch, settings.batch_size) if settings.by_length else found
-
-    return lru_cache(maxsize=2)(order)
-
-
-def _dev_batches(windows: Windows, share: range, processes: Processes) -> Iterator[tuple[Any, Batch]]:
-    for at in range(share.start, share.stop, EVALUATION_BATCH):
-        rows = np.arange(at, min(at + EVALUATION_BATCH, share.stop))
-        yield rows, {name: value.to(processes.device) for name, value in windows.batch(rows).items()}
 
 
 def file_fingerprint(path: Path) -> str:

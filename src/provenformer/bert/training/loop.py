@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -26,6 +27,7 @@ from provenformer.bert.runtime.machine import require_bf16
 from provenformer.bert.runtime.metric_log import MetricLog
 from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.sharding import gathered, shard, whole
+from provenformer.bert.training.best import Best
 from provenformer.bert.training.checkpoint import load_checkpoint, save_checkpoint
 from provenformer.bert.training.optimiser import build_optimizers
 from provenformer.bert.training.settings import TrainingSettings
@@ -59,9 +61,18 @@ class Task(Protocol):
 
 
 def train(
-    model: nn.Module, task: Task, settings: TrainingSettings, steps: int, run: Path, processes: Processes
+    model: nn.Module,
+    task: Task,
+    settings: TrainingSettings,
+    steps: int,
+    run: Path,
+    processes: Processes,
+    best: Best | None = None,
 ) -> dict[str, float]:
-    """Train up to `steps` steps, from the newest checkpoint in `run` if there is one; return the last evaluation."""
+    """Train up to `steps` steps, from the newest checkpoint in `run` if there is one; return the last evaluation.
+
+    With `best` training may end earlier, and the model is what it was at its best evaluation, which is returned.
+    """
     if settings.threads:
         torch.set_num_threads(settings.threads)
     if processes.sharded:
@@ -72,13 +83,16 @@ def train(
     start = load_checkpoint(run / "checkpoints", model, optimizers)
     if start > steps:
         raise ProvenformerError(f"{run} has a checkpoint of step {start:,} of {steps:,}; remove it")
+    if best:
+        best.replay(run / "metrics.jsonl", start)
+        processes.wait()  # everyone has read the log before the first one shortens it
     wrapped = DistributedDataParallel(model) if processes.count > 1 and not processes.sharded else model
     log = MetricLog(run / "metrics.jsonl", start) if processes.first else None
     spent = Spent.before(log)
     metrics: dict[str, float] = {}
     with ThreadPoolExecutor(1) as ahead, _bar(start, steps, processes) as advance:
         parts = ahead.submit(_parts, task, settings, start, processes)
-        for step in range(start, steps):
+        for step in range(start, start if best and best.finished else steps):
             now, parts = parts, ahead.submit(_parts, task, settings, step + 1, processes)
             began = time.perf_counter()
             entry = training_step(wrapped, optimizers, task, now.result(), settings, step, steps, processes)
@@ -94,11 +108,19 @@ def train(
                 metrics = evaluate(model, task)
                 if log:
                     log.write(done, **metrics, **spent.so_far())
-            if saved:
+                if best:
+                    best.seen(metrics, model, processes)
+            stopped = best is not None and best.finished
+            if saved or stopped:
                 save_checkpoint(run / "checkpoints", done, model, optimizers, processes)
                 processes.wait()
+            if stopped:
+                break
     if log:
         log.close()
+    if best:
+        best.restore(model)
+        return evaluate(model, task)
     # A run that was killed after its last checkpoint has nothing left to train.
     return metrics or evaluate(model, task)
 
@@ -201,8 +223,11 @@ def _synchronised(model: nn.Module, now: bool) -> Any:
 
 @contextmanager
 def _bar(start: int, steps: int, processes: Processes) -> Iterator[Any]:
-    columns = (TextColumn("step"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), disable=not processes.first) as progress:
+    shown = (TextColumn("step"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    # On standard error: what is printed at the end may be read by a program.
+    with Progress(
+        *shown, TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True), disable=not processes.first
+    ) as progress:
         bar = progress.add_task("", total=steps, completed=start)
         began, seen = time.perf_counter(), 0
 

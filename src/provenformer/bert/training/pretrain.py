@@ -1,8 +1,8 @@
 """Pre-training: masked words and next sentences (Section 6), from a settings file to a saved model."""
 
-import hashlib
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,15 @@ from torch.nn.functional import cross_entropy
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.bert.data.examples import Batch, Examples, MaskedBatches, evenly_spaced
+from provenformer.bert.data.manifest import manifest_of
 from provenformer.bert.data.masking import NO_TARGET, Masking
+from provenformer.bert.data.records import digest
 from provenformer.bert.data.vocabulary import Vocabulary
 from provenformer.bert.model.config import MixerBertConfig
 from provenformer.bert.model.models import MixerBertForPreTraining
 from provenformer.bert.runtime.processes import Processes, joined
 from provenformer.bert.runtime.run_folder import RunFolder
-from provenformer.bert.runtime.saved_models import load_saved, load_vocabulary
+from provenformer.bert.runtime.saved_models import load_saved, load_vocabulary, save_vocabulary
 from provenformer.bert.settings import BELOW_1, FROM_0, FROM_1, Range, ranged
 from provenformer.bert.training.loop import autocast, evaluate, train
 from provenformer.bert.training.settings import TrainingSettings
@@ -79,6 +81,21 @@ class PretrainingTask:
         more = examples.seq_len // short.seq_len if short else 1
         self.short = MaskedBatches(short or examples, settings.seed, more * settings.batch_size)
         self.held_out = MaskedBatches(held_out, settings.seed, EVALUATION_BATCH) if held_out else None
+        if self.held_out:
+            self._require_masked_words(self.held_out)
+
+    def _require_masked_words(self, held_out: MaskedBatches) -> None:
+        """Masks depend on the seed alone, so that text without any is known before training, from its first batch as a rule."""
+        masking = self._masking(held_out.examples, self.settings.evaluate_masked_fraction)
+        chosen = evenly_spaced(len(held_out.examples), self.settings.evaluate_examples)
+        for at in range(0, len(chosen), EVALUATION_BATCH):
+            batch = held_out.in_order(chosen[at : at + EVALUATION_BATCH], masking)
+            if ((batch["labels"] != NO_TARGET) & (batch["input_ids"] == masking.vocabulary.mask)).any():
+                return
+        share = f"evaluate_masked_fraction={self.settings.evaluate_masked_fraction}"
+        raise ProvenformerError(
+            f"no word of the {len(chosen)} held-out examples is masked ({share}); prepare more text or raise the fraction"
+        )
 
     def _batches(self, step: int) -> MaskedBatches:
         return self.short if step < self.settings.short_steps else self.long
@@ -182,7 +199,7 @@ def pretrain(
             model = MixerBertForPreTraining(config)
             task = PretrainingTask(examples, held_out, settings, processes, shorter)
             metrics = train(model, task, settings, settings.steps, output, processes)
-            return run.finish(model, examples.vocabulary, metrics)
+            return run.finish(model, partial(save_vocabulary, examples.vocabulary), metrics)
 
 
 def evaluate_pretrained(
@@ -232,7 +249,7 @@ def model_config(asked: dict[str, Any], vocabulary: Vocabulary, seq_len: int) ->
 
 def data_fingerprint(folder: Path) -> str:
     """Tells prepared data apart: the manifest holds the checksums of all shards."""
-    return hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()[:16]
+    return digest(manifest_of(folder))[:16]
 
 
 def _scores(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

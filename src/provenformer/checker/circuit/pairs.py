@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.errors import Error
-from provenformer.checker.circuit.linear import Combination, combine, difference, hull, inner, largest, of_lin
+from provenformer.checker.circuit.linear import Combination, combine, difference, hull, inner, largest, of_lin, span
 from provenformer.checker.circuit.pieces import Pieces as Broken
 from provenformer.checker.circuit.pieces import Units, compare, read_pieces
 from provenformer.checker.circuit.precision import UNIT
@@ -69,8 +69,9 @@ def read_plane(written: Written, x: Combination, y: Combination) -> Plane:
     if not np.isfinite(both).all() or turn[one, two] <= 1e-9 * np.abs(both).max() ** 2:
         raise Rejected(f"{written.where}: its units do not read both of its arguments")
     row_x, row_y = np.linalg.solve(both, rows[[leads[one], leads[two]]])
-    scale = max(np.abs(row_x).max(), np.abs(row_y).max())
-    row_x, row_y = (np.where(np.abs(r) < 1e-14 * scale, 0.0, r) for r in (row_x, row_y))  # what the solve left behind
+    # what the solve left behind is no part of x or y: it would have no sign, and relative errors would be lost
+    dust = 2.0**-48 * float(np.linalg.cond(both)) * max(np.abs(row_x).max(), np.abs(row_y).max())
+    row_x, row_y = (np.where(np.abs(r) < dust, 0.0, r) for r in (row_x, row_y))
     directions = []
     for group, lead, a, b in zip(groups, leads, alpha, beta, strict=True):
         along = a * row_x + b * row_y
@@ -102,6 +103,19 @@ def _parallel(where: str, rows: FloatArray) -> tuple[list[NDArray[np.intp]], lis
     return groups, leads
 
 
+def _boxes(written: Written, one: Combination, whole: tuple[Combination, Combination]) -> FloatArray:
+    """(2, 1) or (2, n): between what a combination lies, at every token of its own where known numbers are added by token."""
+    low, high = range_of(written.graph, one, written.state.ranges)
+    if all(len(each.constant) == 1 for each in whole):
+        return np.array([[low], [high]])
+    bottom, top = span(one, written.state.ranges)
+    return np.array([np.maximum(bottom, low), np.minimum(top, high)])
+
+
+def _picked(boxes: list[FloatArray], tokens: list[int]) -> list[tuple[float, float]]:
+    return [(float(box[0, j]), float(box[1, j])) for box, j in zip(boxes, tokens, strict=True)]
+
+
 def write_product(written: Written, operation: Product, claim: Combination, before: Channel) -> Channel:
     """sum over directions of piecewise linear functions, each close to a parabola, whose sum is the product.
 
@@ -116,17 +130,18 @@ def write_product(written: Written, operation: Product, claim: Combination, befo
     error_x = relative_to_whole(plane.error_x, left, state)
     error_y = relative_to_whole(plane.error_y, right, state)
     own, terms = np.zeros(len(UNIT)), np.zeros(len(UNIT))
-    box = [range_of(graph, one, state.ranges) for one in (x, y)]
+    boxes = [_boxes(written, one, (left, right)) for one in (x, y)]
     for i in range(len(UNIT)):  # the parabolas are compared where the numbers are that an arithmetic may find there
         reach = float(error_x.plain[i]), float(error_y.plain[i])
         if not np.isfinite(reach).all():
             own[i] = np.inf
             continue
-        ends = [(low - far, high + far) for (low, high), far in zip(box, reach, strict=True)]
-        for j, a, b, m in classes(written.offsets, left.constant[None], right.constant[None], written.constant[None]):
+        known = (written.offsets, left.constant[None], right.constant[None], written.constant[None])
+        for j, a, b, m, *at in classes(*known, *boxes):
+            ends = [(low - far, high + far) for (low, high), far in zip(_picked(boxes, at), reach, strict=True)]
             shift = float(left.constant[a]), float(right.constant[b])
             off, total = _parabolas(written, plane, j, shift, float(written.constant[m]), ends)
-            own[i], terms[i] = max(own[i], off[i]), max(terms[i], total)
+            own[i], terms[i] = max(own[i], off[i]), max(terms[i], total[i])
     extra = own + written.outer_rounding(terms)
     size = [max(map(abs, range_of(graph, one, state.ranges))) for one in (left, right)]
     product_size = largest(claim, state.ranges)
@@ -149,11 +164,11 @@ def _product_pairs(one: Error, other: Error, x: float, y: float) -> list[tuple[F
 
 def _parabolas(
     written: Written, plane: Plane, token: int, shift: tuple[float, float], constant: float, ends: list[Any]
-) -> tuple[FloatArray, float]:
-    """|sum of groups - (x + shift_x)(y + shift_y)| on the box `ends`, (arithmetics,), and the sum of |terms|."""
+) -> tuple[FloatArray, FloatArray]:
+    """|sum of groups - (x + shift_x)(y + shift_y)| on the box `ends`, and the sum of |terms|, (arithmetics,) each."""
     (x0, x1), (y0, y1) = ends
     read: list[tuple[float, float, Broken]] = []
-    terms, error = abs(constant), np.zeros(len(UNIT))
+    terms, error = np.full(len(UNIT), abs(constant)), np.zeros(len(UNIT))
     for a, b, direction in zip(plane.alpha, plane.beta, plane.directions, strict=True):
         corners = [a * p + b * q for p in (x0, x1) for q in (y0, y1)]
         wide = 1e-12 * max(map(abs, corners)) + 1e-300
@@ -217,7 +232,7 @@ def write_comparison(written: Written, operation: Compare, claim: Combination, b
         _widened(hull(step, ranges), plane.error_x),
         _widened(hull(carried, ranges), plane.error_y) if not carried.is_constant else (0.0, 0.0),
     ]
-    worst, terms = np.zeros(len(UNIT)), 0.0
+    worst, terms = np.zeros(len(UNIT)), np.zeros(len(UNIT))
     sign = np.atleast_1d(operation.sign)[None]
     bias = np.atleast_1d(written.constant - before.holds.constant)[None]
     for j, k, f, s, c in classes(written.offsets, known_step[None], known_first[None], sign, bias):
@@ -231,7 +246,7 @@ def write_comparison(written: Written, operation: Compare, claim: Combination, b
             float(bias[0, c]),
             ends,
         )
-        worst, terms = np.maximum(worst, off), max(terms, total)
+        worst, terms = np.maximum(worst, off), np.maximum(terms, total)
     extra = worst + written.outer_rounding(terms) + beyond
     return Channel(claim, Error.absolute(np.maximum(error_first, error_second) + extra))
 
@@ -262,10 +277,10 @@ def _single(written: Written, step: Combination) -> Plane:
 def _compared(
     written: Written, plane: Plane, token: int, known_step: float, known_first: float, sign: float, bias: float,
     ends: list[Any],
-) -> tuple[FloatArray, float]:  # fmt: skip
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """|what the units add - (known_first + carried + the comparison's step)| at one token, on the box."""
     (s0, s1), (c0, c1) = ends
-    off, terms = np.zeros(len(UNIT)), abs(bias)
+    off, terms = np.zeros(len(UNIT)), np.full(len(UNIT), abs(bias))
     level = bias - known_first  # goes to the units that carry, which are shifted by as much so that they are always on
     knees = {1.0: (0.0, 1.0), -1.0: (1.0, 0.0), 0.0: (0.0, 0.0)}
     seen_step = seen_first = False
@@ -287,7 +302,7 @@ def _compared(
         gap = broken_deviation(pieces, units, (0.0,), knees[sign] if steps else (1.0, 1.0), 0.0, low, high)
         lipschitz = float(np.abs(units.coefficient) @ np.abs(here.units.slope))
         off = off + float(gap[2].max()) + lipschitz * other + here.error
-        terms += here.terms
+        terms = terms + here.terms
     if not seen_step and sign != 0:
         raise Rejected(f"{written.where}: none of its units compares")
     if not seen_first and (c0 or c1):

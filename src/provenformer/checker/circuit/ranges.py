@@ -258,7 +258,7 @@ def _ball(graph: Graph, value: Lin, factor: Lin, ranges: Ranges) -> Ball | None:
         return None
     ((number, term),) = factor.terms.items()
     operation = graph.atoms[number].operation
-    if term.mix is not None or not isinstance(operation, Apply):
+    if term.mix is not None or not isinstance(operation, Apply) or operation.slack:
         return None
     root = _reciprocal_root(operation.formula)
     if root is None:

@@ -23,7 +23,8 @@ class TooWide(Exception):  # noqa: N818  (a verdict: tables must be finer, or th
 
 
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24}
-RHO: FloatArray = np.concatenate([[0.0], 2.0 ** np.arange(-30.0, 0.0, 0.75)])
+RHO: FloatArray = np.concatenate([[0.0], 2.0 ** np.arange(-28.0, -0.5, 0.25)])
+DISTINCT = 50.0  # numbers of a profile count as different if their logarithms do, times this
 # by part: (2, outputs, RHO), how much each number of its profile counts in every output, and how much its RHO does
 Weights = dict[int, FloatArray]
 
@@ -43,6 +44,13 @@ def settled(alpha: FloatArray, rho: FloatArray, low: float, high: float) -> tupl
     found = np.maximum(found * (1 + 1e-12), 0.0)
     which = np.argmin(found, axis=0)
     return found[which, np.arange(len(RHO))], which
+
+
+def corners(profile: FloatArray) -> NDArray[np.intp]:
+    """The numbers of a profile that are clearly below those before them: the others say little new."""
+    with np.errstate(divide="ignore"):
+        level = np.floor(DISTINCT * np.log(profile))
+    return np.flatnonzero(np.append(True, level[1:] < level[:-1]))
 
 
 @dataclass(eq=False)

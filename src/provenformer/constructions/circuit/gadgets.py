@@ -13,10 +13,21 @@ from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
 from provenformer.constructions.circuit.curves import Passed
-from provenformer.constructions.circuit.errors import RHO, Errors, TooWide, Weights, as_plain, settled, together
+from provenformer.constructions.circuit.errors import (
+    RHO,
+    Errors,
+    TooWide,
+    Weights,
+    as_plain,
+    corners,
+    settled,
+    together,
+)
 from provenformer.constructions.circuit.parts import Local, Part
 from provenformer.constructions.circuit.sheet import Row, Sheet
 from provenformer.constructions.circuit.tables import Table, Units
+
+Used = dict[int, NDArray[np.bool_]]  # by part, as long as RHO
 
 
 class Gadget(ABC):
@@ -37,9 +48,20 @@ class Gadget(ABC):
     def back(self, errors: Errors, weight: FloatArray) -> Weights:
         """How much the errors of the parts that are read count if its own count `weight`: guides the budget, proves nothing."""
 
+    def used(self, errors: Errors, used: NDArray[np.bool_]) -> Used:
+        """Which numbers of the profiles that it reads stand behind those of its own: while they stay, its error does."""
+        weight = np.zeros((2, 1, len(RHO)))
+        weight[:, :, used] = 1.0
+        return used_in(self.back(errors, weight))
+
     @abstractmethod
     def emit(self, sheet: Sheet) -> None:
         """Write the weights."""
+
+
+def used_in(weights: Weights) -> Used:
+    """The numbers of profiles that count at all."""
+    return {i: np.asarray(weight.any(axis=(0, 1))) for i, weight in weights.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,16 +151,22 @@ class SquareUnits(Gadget):
         total = 4 * rx * ry * (1 + square) + 2 * line + abs(cx * cy)
         return moved + own + 4 * rx * ry * square + read * line + errors.gamma(2 * self.pieces + 8) * total
 
-    def _moved(self, errors: Errors) -> tuple[FloatArray, NDArray[np.intp]]:
-        """|x^ y^ - x y| <= |x| e_y + |y| e_x + e_x e_y with e = alpha + rho |value|: a pair for each choice of two pairs."""
-        a, b = errors.profile(self.left)[:, None], errors.profile(self.right)
-        r, s = RHO[:, None], RHO
+    def _moved(self, errors: Errors) -> tuple[FloatArray, NDArray[np.intp], NDArray[np.intp]]:
+        """|x^ y^ - x y| <= |x| e_y + |y| e_x + e_x e_y with e = alpha + rho |value|: a pair for each choice of two pairs.
+
+        The profile, and which numbers of those of the factors each of its own is from.
+        """
+        of_left, of_right = errors.profile(self.left), errors.profile(self.right)
+        left, right = corners(of_left), corners(of_right)
+        a, b = of_left[left, None], of_right[right]
+        r, s = RHO[left, None], RHO[right]
         alpha = self.left.largest * b * (1 + r) + self.right.largest * a * (1 + s) + a * b
-        return settled(alpha.ravel(), (r + s + r * s).ravel(), self.part.low, self.part.high)
+        found, pair = settled(alpha.ravel(), (r + s + r * s).ravel(), self.part.low, self.part.high)
+        first, second = np.divmod(pair, len(right))
+        return found, left[first], right[second]
 
     def back(self, errors: Errors, weight: FloatArray) -> Weights:
-        profile, pair = self._moved(errors)
-        left, right = np.divmod(pair, len(RHO))
+        profile, left, right = self._moved(errors)
         r, s = RHO[left], RHO[right]
         a, b = errors.profile(self.left)[left], errors.profile(self.right)[right]
         value = np.where(r + s + r * s > RHO, self.part.size, max(self.part.low, -self.part.high, 0.0))

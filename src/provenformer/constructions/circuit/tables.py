@@ -21,7 +21,8 @@ DENSITY_CELLS = 600
 TURNING = 1000.0  # a second derivative this many times what the range on a cell accounts for: it turns there many times
 SHEER = 1.3  # an end piece so much steeper than the next is not prolonged: errors that leave the range would grow by it
 ROUNDS = 60
-PATIENCE = 6
+PATIENCE = 3
+NARROWEST = 0.25  # a piece with less of the allowed error than this is made no wider in one round
 PARTS = 4  # cells on a piece, for tight enclosures of the second derivative
 EXACT_PIECES = 32  # a function that is its own table is looked at on as many, for relative errors
 
@@ -82,7 +83,7 @@ class Density:
 
     @classmethod
     def of(cls, formula: Formula, low: float, high: float) -> Density:
-        edges = cells(low, high, DENSITY_CELLS)
+        edges = _finer_at_roots(formula, cells(low, high, DENSITY_CELLS))
         found, width = jet(formula, edges[:-1], edges[1:]), np.diff(edges)
         bend, steep = (np.maximum(np.abs(v.lo), np.abs(v.hi)) for v in (found.second, found.first))
         # where the second derivative is not bounded, a cell is no worse than the oscillation on it
@@ -105,15 +106,21 @@ class Density:
         return Curve(self.edges, allowed, np.concatenate([steep[:1], steep, steep[-1:]]), self.least)
 
 
+def _finer_at_roots(formula: Formula, edges: FloatArray) -> FloatArray:
+    """Cells, finer where |formula| is smallest: what is allowed relative to the value changes there by orders of magnitude."""
+    at = edges[np.argmin(np.abs(formula(edges) + np.zeros(len(edges))))]
+    near = (edges[-1] - edges[0]) * np.geomspace(1e-9, 1e-2, DENSITY_CELLS // 4)
+    return np.unique(np.clip(np.concatenate([edges, [at], at - near, at + near]), edges[0], edges[-1]))
+
+
 def fit(formula: Formula, density: Density, allowed: FloatArray) -> Table:
     """A table within `allowed` (by cell) of the formula, knots where it bends."""
     low, high = float(density.edges[0]), float(density.edges[-1])
-    rate = np.sqrt(density.bend / (16 * allowed)) * np.diff(density.edges)
-    centres = (density.edges[:-1] + density.edges[1:]) / 2
+    ends, weight = density.edges, np.sqrt(density.bend / (16 * allowed)) * np.diff(density.edges)
     for attempt in range(ROUNDS):
-        wanted = np.concatenate([[0.0], np.cumsum(rate)])
+        wanted = np.concatenate([[0.0], np.cumsum(weight)])
         count = max(1, int(np.ceil(wanted[-1] - 1e-9)))
-        knots = np.interp(np.linspace(0.0, wanted[-1], count + 1), wanted, density.edges)
+        knots = np.interp(np.linspace(0.0, wanted[-1], count + 1), wanted, ends)
         knots[0], knots[-1] = low, high
         knots = np.unique(knots)
         table = _try(formula, knots, _allowed_on(density, allowed, knots))
@@ -121,10 +128,8 @@ def fit(formula: Formula, density: Density, allowed: FloatArray) -> Table:
         ratio = table.curve.own / _allowed_on(density, allowed, ends)
         if ratio.max() <= 1.0:
             return table
-        at = np.clip(np.searchsorted(ends, centres) - 1, 0, len(ratio) - 1)
-        rate = rate * np.sqrt(np.clip(ratio * 1.02, 1.0, 4.0))[at] + np.where(ratio[at] > 1, 1e-3 / len(rate), 0.0)
-        if attempt >= PATIENCE:  # where the formula turns, knots move and the worst piece with them: more everywhere
-            rate = rate * 1.08
+        # an error grows with the square of a piece's length; where the formula turns the worst piece moves: more everywhere
+        weight = np.sqrt(np.clip(ratio, NARROWEST, 4.0)) * (1.003 + 0.01 * max(0, attempt - PATIENCE))
     raise ProvenformerError(
         f"no table of {formula} on [{low:.4g}, {high:.4g}] reaches {allowed.min():.3g}; use a larger tolerance."
     )

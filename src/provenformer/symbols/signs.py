@@ -1,0 +1,145 @@
+"""sign(z) times a function of |z| that is 0 at 0: continuous, though the sign is not (docs/circuits.md, "Signs").
+
+sign(z) g(|z|) = g(max(z, 0)) - g(max(-z, 0)) whenever g(0) = 0; piecewise linear functions of z itself change the sign of what
+lies left of 0. Every other use of a sign that may change is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from provenformer.base.errors import Untraceable
+from provenformer.symbols import atoms, trees
+from provenformer.symbols.formula import VARIABLE, Formula
+from provenformer.symbols.formula import apply as join
+from provenformer.symbols.formula import constant as number
+from provenformer.symbols.graph import Apply, Graph, Key, Lin, Pieces
+from provenformer.symbols.jets import slope_bound
+from provenformer.symbols.linear import add, constant, scale
+from provenformer.symbols.ranges import hull
+
+AT_ZERO = 2.0**-40  # a function this small at 0 is 0 there, but for rounding: what it jumps by is slack
+ROUNDED = 2.0**-60  # of computing that
+
+
+@dataclass(frozen=True, eq=False)
+class Sign:
+    """factor * sign(of), not yet multiplied."""
+
+    of: Lin
+    factor: float = 1.0
+
+    @property
+    def key(self) -> Key:
+        """Equal for equal signs."""
+        return ("sign", self.of.key, self.factor)
+
+    def value(self, graph: Graph) -> Lin:
+        """Where it cannot change it is a number."""
+        low, high = hull(graph, self.of)
+        if low > 0 or high < 0:
+            return constant(self.factor if low > 0 else -self.factor)
+        raise Untraceable(
+            f"numpy.sign of a value in [{low:.4g}, {high:.4g}] jumps at 0; multiply it with a function of np.abs of that value "
+            "which is 0 at 0, or use a steep np.tanh."
+        )
+
+
+def combined(graph: Graph, name: str, x: Any, y: Any) -> Any:
+    """Arithmetic in which a sign takes part."""
+    if name == "multiply" and isinstance(y, Sign):
+        x, y = y, x
+    if isinstance(x, Sign) and isinstance(y, Lin) and name in ("multiply", "divide"):
+        if y.is_constant and len(y.constant) == 1 and not y.slack:
+            return Sign(
+                x.of, x.factor * float(y.constant[0]) if name == "multiply" else x.factor / float(y.constant[0])
+            )
+        found = _odd(graph, x.of, y) if name == "multiply" else None
+        if found is not None:
+            return scale(graph, found, x.factor)
+    x, y = (v.value(graph) if isinstance(v, Sign) else v for v in (x, y))
+    return trees.combined(graph, name, x, y)
+
+
+def _odd(graph: Graph, z: Lin, even: Lin) -> Lin | None:
+    """sign(z) times a function of |z| that is 0 at 0; None where it is none."""
+    atom = next(iter(even.terms)) if len(even.terms) == 1 and even.terms[next(iter(even.terms))].mix is None else None
+    operation = None if atom is None else graph.atoms[atom].operation
+    if atom is not None and isinstance(operation, Pieces) and operation.of.key == z.key and not even.constant.any():
+        found = _odd_pieces(graph, operation)
+        return None if found is None else _off_by(scale(graph, found, even.terms[atom].own), even.slack)
+    formula = _of_size(graph, even, atoms.absolute(graph, z))
+    if formula is None:  # squares do not see the sign
+        formula = atoms.as_formula(graph, even, z)
+        formula = formula if formula is not None and _is_even(formula[0]) else None
+    if formula is None:
+        return None
+    g, slack = formula
+    at_zero = abs(float(g(np.float64(0.0))))
+    if not at_zero <= AT_ZERO:
+        return None
+    right, left = (
+        atoms.apply(graph, g, atoms.pieces(graph, [0.0], [0.0, 1.0], 0.0, w)) for w in (z, scale(graph, z, -1.0))
+    )
+    return _off_by(add(graph, right, left, -1.0), slack + 2 * at_zero + ROUNDED)
+
+
+def _of_size(graph: Graph, even: Lin, size: Lin) -> tuple[Formula, float] | None:
+    """A combination as a formula of |z|, which is one atom, and how far that may be off; None when it is none."""
+    if len(even.constant) != 1 or len(size.terms) != 1 or size.slack:
+        return None
+    ((atom, whole),) = size.terms.items()
+    if whole.mix is not None or whole.own != 1.0 or size.constant.any():
+        return None
+    total, slack = number(float(even.constant[0])), even.slack
+    for i, term in even.terms.items():
+        operation, part = graph.atoms[i].operation, VARIABLE
+        if term.mix is not None:
+            return None
+        if i != atom:
+            if (
+                not isinstance(operation, Apply)
+                or operation.of.terms.keys() != {atom}
+                or len(operation.of.constant) != 1
+            ):
+                return None
+            inner = operation.of.terms[atom]
+            if inner.mix is not None:
+                return None
+            line = join("multiply", number(inner.own), VARIABLE)
+            part = operation.formula.of(join("add", line, number(float(operation.of.constant[0]))))
+            low, high = hull(graph, operation.of)
+            steep = slope_bound(operation.formula, low, high) if operation.of.slack else 0.0
+            slack += abs(term.own) * (operation.slack + steep * operation.of.slack)
+        total = join("add", total, join("multiply", number(term.own), part))
+    return total, slack
+
+
+def _odd_pieces(graph: Graph, operation: Pieces) -> Lin | None:
+    """The same right of 0, the negative left of it; it must be 0 at 0."""
+    if float(operation(np.zeros(1))[0]) != 0:
+        return None
+    knots = sorted({*operation.knots, 0.0})
+    between = np.array([knots[0] - 1.0, *((np.array(knots[1:]) + np.array(knots[:-1])) / 2), knots[-1] + 1.0])
+    slopes = np.array(operation.slopes)[np.searchsorted(operation.knots, between)] * np.sign(between)
+    turns = [k for k in range(len(knots)) if slopes[k] != slopes[k + 1]]
+    if not turns:  # as in sign(z) |z| = z
+        return scale(graph, operation.of, float(slopes[0]))
+    first = knots[turns[0]]
+    start = float(operation(np.array([first]))[0]) * float(np.sign(first))
+    kept, steps = [knots[k] for k in turns], [float(slopes[0]), *(float(slopes[k + 1]) for k in turns)]
+    return atoms.pieces(graph, kept, steps, start, operation.of)
+
+
+def _is_even(formula: Formula) -> bool:
+    """Whether the variable stands in squares alone."""
+    if formula.operation in ("variable", "constant"):
+        return formula.operation == "constant"
+    return (formula.parts == (VARIABLE,) and formula.operation == "square") or all(map(_is_even, formula.parts))
+
+
+def _off_by(x: Lin, slack: float) -> Lin:
+    return Lin(x.rows, x.terms, x.constant, x.slack + slack)
