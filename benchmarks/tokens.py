@@ -55,7 +55,8 @@ def measured(name: str, size: int, n: int) -> dict[str, object]:
     rate = runs * len(batch) / (time.process_time() - start)
     return {
         "program": name, "vocab_size": size, "seq_len": n, "compile_seconds": round(compiling, 3),
-        "parameters": network.parameters, "blocks": network.blocks, "heads": network.heads, "units": sum(network.hidden_units.values()),
+        "parameters": network.parameters, "blocks": network.blocks, "heads": network.heads,
+        "units": sum(network.hidden_units.values()),
         "bounds": c.certificate.bounds, "tried": len(x), "wrong": wrong, "sequences_per_second": round(rate),
     }  # fmt: skip
 
