@@ -46,7 +46,8 @@ nitpick_ignore_regex = [
     ("py:class", r"(collections\.abc|fractions|nn|numpy|pathlib|torch|transformers)\..*"),
     (
         "py:class",
-        r"(.*\.)?(AttentionLayer|Check|Claim|FeedForwardLayer|FloatNetwork|Mixer|PiecewiseConstant|State|Step|Traced)",
+        r"(.*\.)?(ArrayLike|AttentionLayer|Check|Claim|DTypeLike|FeedForwardLayer|FloatNetwork|Mixer|Path|PiecewiseConstant|State|Step|Traced"
+        r"|TransformerBridge)",
     ),
 ]
 

@@ -261,3 +261,11 @@ def test_a_function_of_the_own_token_needs_no_contexts(tmp_path: Path) -> None:
     assert c.certificate.bound == 0
     c.save(tmp_path / "net")
     assert pf.verify(tmp_path / "net")
+
+
+def test_contradictions_are_named_with_what_helps() -> None:
+    x, y = np.array([[[1.0, 2.0]], [[1.0, 2.0]]]), np.array([[[1.0, 2.0]], [[1.0, 3.0]]])
+    with pytest.raises(pf.ProvenformerError, match=r"same input up to permutation .* use positional=True\.$"):
+        pf.memorize(x, y)
+    with pytest.raises(pf.ProvenformerError, match=r"same input but different outputs; remove one\.$"):
+        pf.memorize(x, y, positional=True)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import provenformer as pf
-from provenformer.functions.targets import RANK_WIDTH
+from provenformer.functions.targets import RANK_WIDTH, is_built_in
 
 EQUIVARIANT = ["scaled-mean", "softmax-mean", "centered", "relative-max", "rank"]
 POSITIONAL = ["reverse", "sort", "cumulative-mean", "shift", "running-max"]
@@ -296,3 +296,16 @@ def test_claims_of_tiny_functions_are_checked_too() -> None:
     zero.require_pointwise()
     zero.require_equivariance()
     zero.require_vanishing()
+
+
+@pytest.mark.parametrize(
+    "facts", [{"lipschitz": 0.5}, {"vanishes_outside": True}, {"equivariant": False}, {"support": (0.0, 2.0)}], ids=str
+)
+def test_what_somebody_else_says_of_a_listed_function_is_not_the_lists_word(facts: dict[str, Any]) -> None:
+    listed = pf.targets.get("rank", 1, 3)
+    assert is_built_in(listed)
+    assert is_built_in(replace(listed, lipschitz=None))
+    assert is_built_in(pf.targets.get("rank", 2, 3, ((0.0, -1.0), (1.0, 3.0))))
+    assert not is_built_in(replace(listed, **facts))
+    on_another_box = pf.targets.get("rank", 1, 3, (0.0, 4.0))
+    assert not is_built_in(replace(on_another_box, **facts))

@@ -149,7 +149,7 @@ def test_bad_requests_are_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "text").write_text("keep")
-    with pytest.raises(pf.ProvenformerError, match="mine"):
+    with pytest.raises(pf.ProvenformerError, match="mine is there already"):
         write_benchmark(tmp_path / "mine", largest=3)
     family = next(families(3))
     (question,) = family.questions

@@ -65,6 +65,22 @@ def test_hooks_show_the_states_and_patterns_of_the_circuit(case: tuple[Any, int,
         np.testing.assert_allclose(start, states[0].values, atol=near)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_scores_are_largest_for_the_nearest_answer(dtype: Any) -> None:
+    pytest.importorskip("transformer_lens", reason="the extra lens is not installed")
+    c = compiled("sort", 1, 8)
+    values = np.arange(VOCABULARY) / VOCABULARY
+    ids = np.random.default_rng(3).integers(0, VOCABULARY, size=(50, 8))
+    logits = c.to_transformer_lens(values, dtype, answers=values)(torch.from_numpy(ids))
+    assert logits.shape == (50, 8, VOCABULARY)
+    assert np.array_equal(logits.argmax(dim=-1).numpy(), np.sort(ids, axis=-1))
+    lead = np.diff(np.sort(logits.double().numpy(), axis=-1)[..., -2:])
+    bound = c.certificate.bounds[np.dtype(dtype).name]
+    assert lead.min() >= (1 / VOCABULARY) * (1 / VOCABULARY - 2 * bound) - 1e-5
+    with pytest.raises(pf.ProvenformerError, match="answers are numbers, but outputs are 2"):
+        compiled("reverse", 2, 5).to_transformer_lens([[0.5, 0.5]], answers=[1.0])
+
+
 def test_an_edit_under_a_hook_changes_the_output() -> None:
     """Sorting without its heads leaves tokens where they are: hooks are the computation, not a copy of it."""
     pytest.importorskip("transformer_lens", reason="the extra lens is not installed")
@@ -132,7 +148,7 @@ def test_a_model_that_is_not_whole_is_refused(tmp_path: Path) -> None:
     for name, value in (
         ("readout.weight", None), ("readout.weight", weights["readout.weight"][:, 1:]), ("blocks.0.bias", None),
         ("positions", weights["positions"] * torch.inf), ("extra", torch.zeros(1)),
-        ("embedding.weight", weights["embedding.weight"] * 2),
+        ("embedding.weight", weights["embedding.weight"][1:]),
     ):  # fmt: skip
         changed = {k: v.contiguous() for k, v in (weights | {name: value}).items() if v is not None}
         save_file(changed, folder / "model.safetensors")

@@ -22,7 +22,7 @@ DOCS = ROOT / "docs"
 HERE = [
     "circuits-howto.md",
     "explorer.md", "export.md", "findings.md", "index.md", "memorise.md", "own-function.md", "questions.md", "quickstart.md",
-    "report.md",
+    "benchmark.md", "lens.md", "report.md",
     "reproduce.md", "study.md",
 ]  # fmt: skip
 ELSEWHERE = {

@@ -29,6 +29,10 @@ class Rejected(Exception):  # noqa: N818  (a verdict, not an error)
     """A saved network breaks a rule of the checker; the message names the layer and the property."""
 
 
+class BeyondLimits(Rejected):
+    """Its numbers are so large that nothing is claimed of them."""
+
+
 def one_line(text: object) -> str:
     """Whatever it says on a single line, with nothing that could steer a terminal: for words that come from elsewhere."""
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in " ".join(str(text).split()))

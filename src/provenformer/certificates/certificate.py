@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from decimal import ROUND_CEILING, Context
 from typing import Any, Literal
 
 from provenformer.bounds.integrals import SAMPLES, Kind, p_sum
@@ -54,10 +55,10 @@ class Certificate:
     def short(self) -> str:
         """The inequality and its kind, without the function: claim.py has the claim in full."""
         if self.domain == "data":
-            return f"largest error <= {self.bound:.3g} on {self.details.get('pairs', 'its')} pairs"
+            return f"largest error <= {rounded_up(self.bound, 3)} on {self.details.get('pairs', 'its')} pairs"
         if self.norm_order is None:
-            return f"largest error <= {self.bound:.3g} over the {self.domain}, {self.kind}"
-        return f"d_{self.norm_order:g} <= {self.bound:.3g} over the {self.domain}, {self.kind}"
+            return f"largest error <= {rounded_up(self.bound, 3)} over the {self.domain}, {self.kind}"
+        return f"d_{in_full(self.norm_order)} <= {rounded_up(self.bound, 3)} over the {self.domain}, {self.kind}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and strings."""
@@ -65,6 +66,18 @@ class Certificate:
 
     def __repr__(self) -> str:
         return f"Certificate({self.short})"
+
+
+def rounded_up(bound: float, digits: int = 5) -> str:
+    """So many digits that are not below the bound."""
+    text = f"{bound:.{digits}g}"
+    upwards = Context(prec=digits, rounding=ROUND_CEILING)
+    return text if not float(text) < bound else f"{float(upwards.create_decimal_from_float(bound)):.{digits}g}"
+
+
+def in_full(number: float) -> str:
+    """A number that a claim names, short where that loses nothing: d_2.0000004 is not d_2."""
+    return f"{number:g}" if float(f"{number:g}") == number else repr(float(number))
 
 
 TERM_MEANINGS = {

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass, field
-from decimal import ROUND_CEILING, Context
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.bounds.integrals import Kind
-from provenformer.certificates.certificate import BASIS, CIRCUIT_BASIS, Certificate, Domain
+from provenformer.certificates.certificate import BASIS, CIRCUIT_BASIS, Certificate, Domain, in_full, rounded_up
 from provenformer.functions.targets import Target, is_built_in
 
 YOURS = "the function you gave"
-UPWARDS = Context(prec=5, rounding=ROUND_CEILING)
 BUILT_IN = "built in"
 
 
@@ -48,11 +47,11 @@ class Claim:
         """The inequality, and where it holds."""
         sizes = f"{self.seq_len} tokens of {self.token_dim} number{'s' if self.token_dim > 1 else ''}"
         if self.domain == "data":
-            return f"largest error of an entry <= {_rounded_up(self.bound)} on the {self.pairs:,} stored pairs only ({sizes})"
+            return f"largest error of an entry <= {rounded_up(self.bound)} on the {self.pairs:,} stored pairs only ({sizes})"
         place = f"the box {_box(self.support)}" if self.domain == "box" else "the whole space"
         if self.norm_order is None:
-            return f"largest error of an entry <= {_rounded_up(self.bound)} over {place} ({sizes})"
-        return f"d_{self.norm_order:g}(f, g) <= {_rounded_up(self.bound)} over {place} ({sizes})"
+            return f"largest error of an entry <= {rounded_up(self.bound)} over {place} ({sizes})"
+        return f"d_{in_full(self.norm_order)}(f, g) <= {rounded_up(self.bound)} over {place} ({sizes})"
 
     @property
     def about(self) -> str:
@@ -119,21 +118,13 @@ def pairs_digest(inputs: FloatArray, outputs: FloatArray) -> str:
     return digest.hexdigest()
 
 
-def _rounded_up(bound: float) -> str:
-    """Five digits that are not below the bound."""
-    text = f"{bound:.5g}"
-    return text if not float(text) < bound else f"{float(UPWARDS.create_decimal_from_float(bound)):.5g}"
-
-
-def _exact(end: float) -> str:
-    """An end of the box, short where that loses nothing."""
-    return f"{end:g}" if float(f"{end:g}") == end else repr(float(end))
-
-
 def _box(support: tuple[tuple[float, ...], tuple[float, ...]] | None) -> str:
+    """All of it: a claim about a box whose last rows nobody sees would say little."""
     low, high = support or ((), ())
-    ends = list(zip(low, high, strict=True))
-    if len(set(ends)) == 1:
-        return f"[{_exact(low[0])}, {_exact(high[0])}]"
-    shown = " x ".join(f"[{_exact(a)}, {_exact(b)}]" for a, b in ends[:4])
-    return shown if len(ends) <= 4 else f"{shown} x ... ({len(ends)} rows)"
+    runs = [(ends, len(list(same))) for ends, same in groupby(zip(low, high, strict=True))]
+    shown = [f"[{in_full(a)}, {in_full(b)}]" for (a, b), _ in runs]
+    return (
+        shown[0]
+        if len(runs) == 1
+        else " x ".join(text if count == 1 else f"{text}^{count}" for text, (_, count) in zip(shown, runs, strict=True))
+    )

@@ -84,7 +84,8 @@ def verify(
     if as_json:
         print_json(report.to_json())
     else:
-        verdict = Text("holds", "green") if report else Text("rejected", "red")
+        agrees = Text("agrees", "yellow") if report.claim.kind == "statistical" else Text("holds", "green")
+        verdict = agrees if report else Text("rejected", "red")
         console.print(verdict.append_text(Text(f": {one_line(report.reason)}", "default")), soft_wrap=True)
         for name, value in report.terms.items():
             console.print(f"  {name:<10} {number(value)}")

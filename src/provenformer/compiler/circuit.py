@@ -19,10 +19,11 @@ from provenformer.anatomy.circuit import Circuit
 from provenformer.anatomy.hooks import hook_names
 from provenformer.anatomy.reading import circuit_of
 from provenformer.base.arrays import FloatArray
-from provenformer.base.errors import ProvenformerError, Rejected
+from provenformer.base.errors import BeyondLimits, ProvenformerError, Rejected
 from provenformer.base.extras import extra
 from provenformer.certificates.certificate import CIRCUIT_BASIS, Certificate
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
+from provenformer.compiler.disguise import disguised_circuit
 from provenformer.compiler.request import Request, require_depth, require_norm_order, require_tolerance, require_whole
 from provenformer.constructions.circuit.build import Built, build, drawn
 from provenformer.constructions.circuit.kernels import choose_steps
@@ -32,8 +33,10 @@ from provenformer.constructions.relax import TINY_WIDTH
 from provenformer.functions.distance import entries_factor
 from provenformer.functions.targets import AGREES, Target
 from provenformer.networks.circuit import CircuitNetwork
+from provenformer.networks.disguise import Disguised
 from provenformer.networks.inside import named_states, patterns
 from provenformer.storage import save, target_spec
+from provenformer.symbols.graph import Apply, PairMean, Product
 from provenformer.symbols.trace import Traced, follow, samples
 from provenformer.symbols.trace import require_agreement as require_traced
 
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 CIRCUIT = "circuit"
 Result = TypeVar("Result")
 ATTEMPTS = 4
+ROOM = 1e-9  # stated beyond what the checker finds: on another machine its sums may be taken in another order
 SMALLEST_FACTOR = 1e-150  # of (d n vol)^(1/p); 1 over it is the largest
 
 
@@ -65,11 +69,7 @@ class CompiledCircuit:
     @property
     def plan(self) -> CircuitPlan:
         """The sizes of the network, as plan() gives them before it is built."""
-        net = self.network
-        heads = tuple(tuple((len(head.b_Q), len(head.W_V)) for head in block.heads) for block in net.circuit_blocks)
-        positions = int(net.positions.any(axis=1).sum())
-        units = tuple(net.hidden_units.values())
-        return CircuitPlan(net.token_dim, net.seq_len, net.model_dim, positions, units, heads, self.choice)
+        return replace(_sizes(self.network), choice=self.choice)
 
     @cached_property
     def circuit(self) -> Circuit:
@@ -88,10 +88,13 @@ class CompiledCircuit:
         """The network as a torch module. Needs the extra `torch`, else raises MissingExtra."""
         return self.network.to_torch()
 
-    def to_transformer_lens(self, values: ArrayLike, dtype: DTypeLike = np.float64) -> TransformerBridge:
+    def to_transformer_lens(
+        self, values: ArrayLike, dtype: DTypeLike = np.float64, *, answers: ArrayLike | None = None
+    ) -> TransformerBridge:
         """A model of TransformerLens whose token id i is the token values[i] of the box; `hook_names` says what is where.
 
-        Logits (batch, n, d) are the network's output, transposed. Needs the extra `lens`, else raises MissingExtra.
+        Logits (batch, n, d) are the network's output, transposed; with `answers`, numbers, they are scores
+        (batch, n, answers), the largest that of the nearest answer. Needs the extra `lens`, else raises MissingExtra.
         """
         tokens = np.asarray(values, dtype=np.float64)
         columns = tokens.reshape(-1, 1) if tokens.ndim == 1 else tokens
@@ -101,12 +104,22 @@ class CompiledCircuit:
                 f"values reach from {tokens.min():g} to {tokens.max():g}, outside the box {low} to {high} of the certificate; "
                 "give tokens in the box, or compile for a larger support."
             )
-        return self.network.to_transformer_lens(tokens, dtype)
+        return self.network.to_transformer_lens(tokens, dtype, answers=answers)
 
     @cached_property
     def hook_names(self) -> dict[str, tuple[str, ...]]:
         """By hook name of TransformerLens: what each channel holds there, what each head and unit adds to, in words."""
         return hook_names(self.network, self.circuit)
+
+    def disguised(
+        self, *, seed: int = 0, rotate: bool = True, compress: bool = False, within: float | None = None
+    ) -> Disguised:
+        """The circuit with weights as trained models have them, and `bounds` on its distance from the target that still hold.
+
+        `rotate` turns the residual stream by a random rotation; `compress` leaves out directions that nothing writes or reads;
+        `within` adds to every weight as much noise as keeps the bound in float64 within that. See docs/lens.md.
+        """
+        return disguised_circuit(self, seed=seed, rotate=rotate, compress=compress, within=within)
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write config.json and model.safetensors of the torch module, which `pf.from_pretrained(path)` reads; no certificate."""
@@ -126,37 +139,71 @@ class CompiledCircuit:
 
 def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCircuit:
     """A circuit within the tolerance in float64, as small as certifies. See compile()."""
-    progress = request.progress
-    sup, whole, max_units = _limits(target, request)
-    depth = require_depth(request.depth)
-    progress("tracing the formula")
-    plain, goal = follow(target, depth=depth), sup
-    for _ in range(ATTEMPTS):
-        progress(f"building within {goal:.3g}")
-        made = partial(build, tolerance=goal, max_units=max_units, asked=sup * whole / goal)
-        traced, built = _with_kernels(target, plain, goal, made)
-        checked = _checked(target, traced, built)
-        bounds = {name: max(value, getattr(checked, name)) for name, value in built.bounds.items()}
-        if bounds["float64"] <= sup:
-            break
-        # below the builder's own bound by as much as the checker is above it: sizes are whole, a small step may change none
-        goal = min(goal, built.bounds["float64"]) * 0.98 * sup / bounds["float64"]
-    else:
-        raise ProvenformerError(
-            f"the checker finds {bounds['float64'] * whole:.3g} for a circuit built for {sup * whole:g}; use a larger tolerance."
-        )
-    require_traced(target, traced)
-    require_agreement(target, built.network, bounds["float64"], traced.rounding)
-    certificate = _certificate(target, float(request.norm_order), built, checked, bounds, whole, choice)
-    return CompiledCircuit(target, request.norm_order, traced, built.network, certificate, choice)
+    request.progress("tracing the formula")
+    _, whole, _ = _limits(target, request)
+    made = _certified(target, request, follow(target, depth=require_depth(request.depth)))
+    require_traced(target, made.traced)
+    require_agreement(target, made.built.network, made.bounds["float64"], made.traced.rounding)
+    certificate = _certificate(target, float(request.norm_order), made, whole, choice)
+    return CompiledCircuit(target, request.norm_order, made.traced, made.built.network, certificate, choice)
 
 
 def plan_circuit(target: Target, request: Request, choice: str) -> CircuitPlan:
-    """The sizes of what compile_circuit() builds at the first attempt; the graph is not yet compared with the function."""
+    """The sizes of what compile_circuit() builds; the graph is not yet compared with the function.
+
+    Without tables nothing but the graph decides them. Tables are made finer where the checker finds more than the builder, so
+    these are built and checked, as they will be.
+    """
     sup, whole, max_units = _limits(target, request)
-    plain = follow(target, depth=require_depth(request.depth))
-    _, (_, sheet) = _with_kernels(target, plain, sup, lambda lowered: drawn(lowered, sup, max_units, whole))
-    return replace(sheet.plan(), choice=choice)
+    plain, goal = follow(target, depth=require_depth(request.depth)), sup / (1 + ROOM)
+    _, sizes = _with_kernels(
+        target,
+        plain,
+        goal,
+        lambda lowered: None if _has_tables(lowered) else drawn(lowered, goal, max_units, whole)[1].plan(),
+    )
+    return replace(sizes or _sizes(_certified(target, request, plain).built.network), choice=choice)
+
+
+def _has_tables(lowered: Lowered) -> bool:
+    """Whether something is approximated by more or fewer units."""
+    return any(isinstance(part.atom.operation, Apply | Product | PairMean) for part in lowered.parts)
+
+
+def _sizes(network: CircuitNetwork) -> CircuitPlan:
+    heads = tuple(tuple((len(head.b_Q), len(head.W_V)) for head in block.heads) for block in network.circuit_blocks)
+    positions = int(network.positions.any(axis=1).sum())
+    units = tuple(network.hidden_units.values())
+    return CircuitPlan(network.token_dim, network.seq_len, network.model_dim, positions, units, heads)
+
+
+@dataclass(frozen=True, eq=False)
+class _Certified:
+    """A network within the tolerance by builder and checker; `bounds` has the larger of the two."""
+
+    traced: Traced
+    built: Built
+    checked: CircuitBound
+    bounds: dict[str, float]
+
+
+def _certified(target: Target, request: Request, plain: Traced) -> _Certified:
+    """Built until the checker, too, finds no more than the tolerance."""
+    sup, whole, max_units = _limits(target, request)
+    goal = sup / (1 + ROOM)
+    for _ in range(ATTEMPTS):
+        request.progress(f"building within {goal:.3g}")
+        made = partial(build, tolerance=goal, max_units=max_units, asked=sup * whole / goal)
+        traced, built = _with_kernels(target, plain, goal, made)
+        checked = _checked(target, traced, built)
+        bounds = {name: max(value, getattr(checked, name)) * (1 + ROOM) for name, value in built.bounds.items()}
+        if bounds["float64"] <= sup:
+            return _Certified(traced, built, checked, bounds)
+        # below the builder's own bound by as much as the checker is above it: sizes are whole, a small step may change none
+        goal = min(goal, built.bounds["float64"]) * 0.98 * sup / bounds["float64"]
+    raise ProvenformerError(
+        f"the checker finds {bounds['float64'] * whole:.3g} for a circuit built for {sup * whole:g}; use a larger tolerance."
+    )
 
 
 def _limits(target: Target, request: Request) -> tuple[float, float, int]:
@@ -210,16 +257,17 @@ def require_agreement(target: Target, network: CircuitNetwork, bound: float, rou
 def _checked(target: Target, traced: Traced, built: Built) -> CircuitBound:
     try:
         return circuit_bound(built.network, traced.graph, traced.outputs, target.low, target.high)
+    except BeyondLimits as verdict:
+        raise ProvenformerError(f"{verdict}; scale the function or its support to moderate numbers.") from verdict
     except Rejected as verdict:
         raise ProvenformerError(
             f"the checker does not accept this circuit ({verdict}); this is a fault of provenformer: please report the function."
         ) from verdict
 
 
-def _certificate(
-    target: Target, p: float, built: Built, checked: CircuitBound, bounds: dict[str, float], whole: float, choice: str
-) -> Certificate:
+def _certificate(target: Target, p: float, made: _Certified, whole: float, choice: str) -> Certificate:
     """Terms add up to the bound; none is below what the checker finds for it. The builder's, moved as little as that needs."""
+    built, checked, bounds = made.built, made.checked, made.bounds
     bound, d = float(bounds["float64"]), target.token_dim
     tables, attention = built.terms["tables"], built.terms["attention"]
     most = bound - (checked.float64 - checked.exact)

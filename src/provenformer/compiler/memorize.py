@@ -126,7 +126,7 @@ def memorize(
     tokens, inverse = np.unique(columns, axis=0, return_inverse=True)
     contexts = inverse.reshape(count, n)
     results = y.transpose(0, 2, 1)  # (count, n, d)
-    kept = _consistent(contexts, results)
+    kept = _consistent(contexts, results, positional)
     contexts, results = contexts[kept], results[kept]
     answers = results.reshape(-1, d)
     low, high = answers.min(axis=0), answers.max(axis=0)
@@ -282,7 +282,7 @@ def _require_pairs(inputs: Any, outputs: Any) -> tuple[FloatArray, FloatArray]:
     return x, y
 
 
-def _consistent(contexts: Any, results: FloatArray) -> Any:
+def _consistent(contexts: Any, results: FloatArray, positional: bool) -> Any:
     """One index per different context; two pairs that contradict each other are named."""
     order = np.argsort(contexts, axis=1, kind="stable")
     bags = np.take_along_axis(contexts, order, axis=1)
@@ -298,9 +298,9 @@ def _consistent(contexts: Any, results: FloatArray) -> Any:
     if wrong.any():
         i = int(np.flatnonzero(wrong)[0])
         j = int(first[group.ravel()[i]])
+        what, remedy = (" up to permutation", " or use positional=True") if not positional else ("", "")
         raise ProvenformerError(
-            f"pairs {min(i, j)} and {max(i, j)} have the same input up to permutation but different outputs; "
-            "remove one or use positional=True."
+            f"pairs {min(i, j)} and {max(i, j)} have the same input{what} but different outputs; remove one{remedy}."
         )
     return np.sort(first)
 

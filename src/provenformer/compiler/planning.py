@@ -37,7 +37,7 @@ def plan(
     """Sizes of a network, instantly, for any size; nothing is built. A ProvenformerError names a size out of range.
 
     Of a table: plan(token_dim, seq_len, cells_per_axis), or plan(target, cells_per_axis=...). Of a circuit: plan(target,
-    tolerance=...), what compile() would build; its tables come out a little larger if the checker finds more than the builder.
+    tolerance=...), what compile() will build; its tables are fitted and checked for that, so a large one takes seconds.
     """
     if not isinstance(token_dim, Target):
         return registry.plan(token_dim, seq_len, cells_per_axis, construction or TABLE, positional)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ import numpy as np
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.bounds.integrals import best_kind
-from provenformer.certificates.certificate import Certificate
+from provenformer.certificates.certificate import Certificate, in_full, rounded_up
 from provenformer.certificates.certify import certify, require_float64
 from provenformer.compiler.executed import executed
 from provenformer.compiler.request import (
@@ -72,7 +72,7 @@ class Compiled:
         save(path, self.network, self.certificate, facts)
 
     def __repr__(self) -> str:
-        claim = f"d_{self.norm_order:g} <= {self.certificate.bound:.3g} ({self.certificate.kind})"
+        claim = f"d_{in_full(self.norm_order)} <= {rounded_up(self.certificate.bound, 3)} ({self.certificate.kind})"
         return f"Compiled({self.target.name!r}, {self.network.blocks:,} blocks, {claim}; {self.choice})"
 
 

@@ -14,7 +14,7 @@ from provenformer.anatomy.words import upper
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.exact import size_of
-from provenformer.certificates.certificate import CIRCUIT_TERM_MEANINGS
+from provenformer.certificates.certificate import CIRCUIT_TERM_MEANINGS, in_full
 from provenformer.compiler import compile as compiler
 from provenformer.explore.settings import FieldError, Fields, choice, number, numbers_of_tokens, whole
 from provenformer.functions import targets
@@ -100,7 +100,7 @@ def circuit_view(subject: CircuitSubject) -> dict[str, Any]:
     circuit, certificate, network = subject.circuit, subject.certificate, subject.network
     if circuit is None:
         raise ProvenformerError("The function of this network is not known.")
-    norm = "sup |f - g|" if certificate.norm_order is None else f"d(p = {certificate.norm_order:g})(f, g)"
+    norm = "sup |f - g|" if certificate.norm_order is None else f"d(p = {in_full(certificate.norm_order)})(f, g)"
     sizes = {
         "blocks": network.blocks, "heads": network.heads, "ReLU units": sum(network.hidden_units.values()),
         "channels": network.model_dim, "parameters": network.parameters,

@@ -22,6 +22,7 @@ from provenformer.base.errors import ProvenformerError, TargetError
 
 Function = Callable[[Any], Any]
 AGREES = 1e-9  # two ways to compute a function in float64 differ by at most this share of its largest value
+FLOAT_LIMIT = float(np.finfo(np.float64).max)
 SIZE_LIMIT = 1 << 16  # numbers per token, tokens per sequence
 MANY = 1 << 13  # sequences in the largest batch on which a function is tried,
 PAIRS = 1 << 21  # or fewer: so many pairs of numbers of a sequence in all, since functions compare tokens
@@ -72,6 +73,8 @@ class Target:
             ) from error
         if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high)) and np.all(low < high)):
             raise ProvenformerError(f"support={shown} is not a finite box with low < high; give (low, high).")
+        if not (high / 2 - low / 2 < FLOAT_LIMIT / 2).all():
+            raise ProvenformerError(f"support={shown} is wider than float64 can hold; give a smaller box.")
         if self.lipschitz is not None and not _is_constant(self.lipschitz):
             raise ProvenformerError(f"lipschitz={self.lipschitz} is not a finite number >= 0; leave it out if unknown.")
         if self.lipschitz is not None:
@@ -310,10 +313,23 @@ def names() -> Sequence[str]:
 
 
 def is_built_in(target: Target) -> bool:
-    """Whether it is one of these functions, not only named like one: then its equivariance follows from the formula."""
-    fn = target.fn.args[0] if isinstance(target.fn, partial) and target.fn.args else target.fn
-    entry = _BUILT_IN.get(target.name)
-    return entry is not None and fn is entry.fn and target.equivariant == entry.equivariant
+    """Whether it is the listed target of its name on its box, not only named like one or of the same formula.
+
+    Then all that it says of itself is this list's word; a Lipschitz constant may be left out.
+    """
+    if target.name not in _BUILT_IN:
+        return False
+    listed = get(target.name, target.token_dim, target.seq_len, target.support)
+    facts = (target.equivariant, target.vanishes_outside) == (listed.equivariant, listed.vanishes_outside)
+    return facts and target.lipschitz in (None, listed.lipschitz) and _is_same(target.fn, listed.fn)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two functions are one, or one formula in the same coordinates."""
+    if not (isinstance(one, partial) and isinstance(other, partial)):
+        return one is other
+    same = one.func is other.func and len(one.args) == len(other.args) and not one.keywords
+    return same and all(a is b or np.array_equal(a, b) for a, b in zip(one.args, other.args, strict=True))
 
 
 def describe(name: str) -> str:

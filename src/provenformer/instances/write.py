@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from provenformer.base.errors import ProvenformerError
+from provenformer.base.errors import ProvenformerError, one_line
 from provenformer.base.extras import extra
 from provenformer.base.files import atomic_path
 from provenformer.compiler.circuit import CompiledCircuit
@@ -26,6 +26,8 @@ def write_benchmark(
     """All problems about networks of at most `largest` tokens, in a new folder. Needs the extra `onnx`."""
     if not isinstance(largest, int) or isinstance(largest, bool) or largest < SMALLEST:
         raise ProvenformerError(f"largest={largest!r} leaves no network; give a whole number from {SMALLEST} up.")
+    if Path(path).exists() and (not Path(path).is_dir() or any(Path(path).iterdir())):
+        raise ProvenformerError(f"{one_line(path)} is there already, and not an empty folder; choose another one.")
     with extra("onnx", "the benchmark"):
         import onnx  # noqa: F401, PLC0415
     found: list[Problem] = []

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 HEAD_SHAPES = {"W_Q": "mD", "b_Q": "m", "W_K": "mD", "W_V": "vD", "W_O": "Dv"}
 BLOCK_SHAPES = {"W_1": "rD", "b_1": "r", "W_2": "Dr", "b_2": "D"}
+LARGEST_INPUT = {"float64": 2.0**200, "float32": 2.0**60}  # no box of a certificate reaches further
 DEEPEST = 24  # folds of a square: 4^-24 is less than float64 sees
 
 
@@ -99,6 +100,11 @@ class CircuitNetwork(FloatNetwork):
         return len(self.positions)
 
     @property
+    def embedding(self) -> FloatArray:
+        """(D, d): the input goes to the first channels."""
+        return np.eye(self.model_dim, self.token_dim)
+
+    @property
     def blocks(self) -> int:
         return len(self.circuit_blocks)
 
@@ -163,6 +169,11 @@ class CircuitNetwork(FloatNetwork):
     def run(self, x: FloatArray, dtype: DTypeLike = np.float64) -> FloatArray:
         """g(x), every operation in `dtype` (float64 or float32), weights rounded to it; the result as float64."""
         x = require_sequences(x, self.token_dim, self.seq_len)
+        largest, limit = float(np.abs(x).max(initial=0.0)), LARGEST_INPUT[np.dtype(dtype).name]
+        if largest > limit:
+            raise ProvenformerError(
+                f"X has an entry of size {largest:.3g}, far beyond any box; above {limit:.3g} numbers may overflow: give smaller."
+            )
         return self._program(dtype).run(x.reshape(-1, *x.shape[-2:])).reshape(x.shape)
 
     def states(self, x: FloatArray, every_attention_layer: bool = False) -> Iterator[State]:
@@ -257,23 +268,17 @@ class CircuitNetwork(FloatNetwork):
         depth = int(layout.get("square_depth", 0))
         return cls(d, n, tuple(blocks), positions, out["W_out"], out["b_out"], names, tuple(claims), steps, depth)
 
-    def to_transformer_lens(self, values: ArrayLike, dtype: DTypeLike = np.float64) -> TransformerBridge:
+    def to_transformer_lens(
+        self, values: ArrayLike, dtype: DTypeLike = np.float64, *, answers: ArrayLike | None = None
+    ) -> TransformerBridge:
         """A model of TransformerLens in `dtype`, float64 or float32: token id i is the number, or the d numbers, values[i].
 
-        Logits (batch, n, d) are g(X), transposed. Needs the extra `lens`, else raises MissingExtra.
+        Logits (batch, n, d) are g(X), transposed; with `answers`, numbers, they are scores (batch, n, answers), the largest
+        that of the answer nearest to g(X). Needs the extra `lens`, else raises MissingExtra.
         """
-        tokens = np.asarray(values, dtype=np.float64)
-        tokens = tokens[:, None] if tokens.ndim == 1 and self.token_dim == 1 else tokens
-        if tokens.ndim != 2 or tokens.shape[1] != self.token_dim or not len(tokens) or not np.isfinite(tokens).all():
-            raise ProvenformerError(
-                f"values of shape {np.shape(values)} are not finite tokens of {self.token_dim} numbers; give shape "
-                f"(vocabulary, {self.token_dim})."
-            )
-        if np.dtype(dtype).name not in ("float64", "float32"):
-            raise ProvenformerError(f"dtype={np.dtype(dtype).name} has no bound; use float64 or float32.")
         with extra("lens", "to_transformer_lens()"):
             from provenformer.networks.export.lens_model import lens_model  # noqa: PLC0415
-        return lens_model(self, tokens, np.dtype(dtype).name)
+        return lens_model(self, values, dtype, answers)
 
     def _program(self, dtype: DTypeLike) -> Program:
         """The network ready to run in one precision, made once."""

@@ -25,6 +25,8 @@ Step = Callable[[Array], None]  # changes a state
 Look = Callable[[Array, Array], Array]  # state, values (v, batch, key) -> what every query gets (v, batch, query or 1)
 MEMORY = 2**22  # numbers in the largest array of one pass: what is run at once is chosen by it
 HIDDEN = 2**17  # numbers of hidden units at a time: they stay near the processor
+LARGE = 1 << 16  # entries from which on a matrix is kept without its zeros,
+SPARSE = 1 / 32  # if no larger share of them is something else
 FEW_KEYS = 1 / 8  # share of keys that weigh something below which they are looked up one by one
 
 
@@ -80,12 +82,12 @@ class _Reads:
     """A weight matrix on the channels that it reads."""
 
     channels: NDArray[np.int64]
-    weights: Array
+    weights: Any  # an array, or a sparse one
 
     @classmethod
     def of(cls, matrix: FloatArray, dtype: np.dtype[Any]) -> Self:
         channels = np.flatnonzero(matrix.any(axis=0))
-        return cls(channels, matrix[:, channels].astype(dtype))
+        return cls(channels, _packed(matrix[:, channels].astype(dtype)))
 
     def __call__(self, state: Array) -> Array:
         """(rows, batch, n) from (D, batch, n)."""
@@ -97,35 +99,44 @@ class _Writes:
     """A weight matrix on the channels that it writes."""
 
     channels: NDArray[np.int64]
-    weights: Array
+    weights: Any  # an array, or a sparse one
 
     @classmethod
     def of(cls, matrix: FloatArray, dtype: np.dtype[Any]) -> Self:
         channels = np.flatnonzero(matrix.any(axis=1))
-        return cls(channels, matrix[channels].astype(dtype))
+        return cls(channels, _packed(matrix[channels].astype(dtype)))
 
     def __call__(self, values: Array) -> Array:
         """What is added to those channels, (channels, batch, n or 1) from (columns, batch, n or 1)."""
         return _product(self.weights, values)
 
 
-def _product(weights: Array, values: Array) -> Array:
+def _packed(matrix: Array) -> Any:
+    """Large matrices that are nearly all zeros without these, as when every token is gathered."""
+    if matrix.size < LARGE or np.count_nonzero(matrix) > SPARSE * matrix.size:
+        return matrix
+    from scipy.sparse import csr_array  # takes long to load, and few networks need it  # noqa: PLC0415
+
+    return csr_array(matrix)
+
+
+def _product(weights: Any, values: Array) -> Array:
     """weights @ values along the first axis of (columns, batch, n); either may have no rows."""
     batch, n = values.shape[1:]
-    return np.asarray(weights @ values.reshape(len(values), batch * n)).reshape(len(weights), batch, n)
+    return np.asarray(weights @ values.reshape(len(values), batch * n)).reshape(weights.shape[0], batch, n)
 
 
 def _feed_forward(block: CircuitBlock, dtype: np.dtype[Any]) -> Step:
     """state += W_2 relu(W_1 state + b_1) + b_2, some units at a time."""
-    rows, sign, which = _directions(block.W_1)
-    directions, writes = _Reads.of(rows, dtype), _Writes.of(block.W_2, dtype)
+    rows, sign, which = directions(block.W_1)
+    reads, writes = _Reads.of(rows, dtype), _Writes.of(block.W_2, dtype)
     signs, b_1 = sign.astype(dtype)[:, None, None], block.b_1.astype(dtype)[:, None, None]
     biased = np.flatnonzero(block.b_2)
     b_2 = block.b_2[biased].astype(dtype)[:, None, None]
 
     def step(state: Array) -> None:
         if len(b_1):
-            read = directions(state)
+            read = reads(state)
             count = max(1, HIDDEN // max(1, read[0].size))
             total = np.zeros((len(writes.channels), *state.shape[1:]), dtype=dtype)
             for i in range(0, len(b_1), count):
@@ -140,7 +151,7 @@ def _feed_forward(block: CircuitBlock, dtype: np.dtype[Any]) -> Step:
     return step
 
 
-def _directions(W_1: FloatArray) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
+def directions(W_1: FloatArray) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
     """Rows that differ in more than sign, and of every unit its sign and which of them it reads: W_1 = sign * rows[which]."""
     if not W_1.size:
         return W_1, np.ones(len(W_1)), np.arange(len(W_1))

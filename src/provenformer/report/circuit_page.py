@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from provenformer.anatomy.nodes import Node, listed
 from provenformer.anatomy.words import upper
-from provenformer.certificates.certificate import CIRCUIT_TERM_MEANINGS
+from provenformer.certificates.certificate import CIRCUIT_TERM_MEANINGS, in_full
 from provenformer.certificates.claim import YOURS, claim_about
 from provenformer.functions import targets
 from provenformer.look.circuit import CircuitSubject
@@ -69,7 +69,7 @@ def _lead(subject: CircuitSubject) -> str:
     blocks = f"{network.blocks:,} Transformer block{several}, constructed from the formula and not trained"
     if certificate.norm_order is None:
         return f"{blocks}: for every input of the box, no number is further than {upper(certificate.bound)} from the target's."
-    return f"{blocks}: within {upper(certificate.bound)} of the target in d_{certificate.norm_order:g}."
+    return f"{blocks}: within {upper(certificate.bound)} of the target in d_{in_full(certificate.norm_order)}."
 
 
 def _asked(subject: CircuitSubject) -> list[Row]:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from provenformer.base.exact import size_of
 from provenformer.base.version import __version__
-from provenformer.certificates.certificate import TERM_MEANINGS
+from provenformer.certificates.certificate import TERM_MEANINGS, in_full, rounded_up
 from provenformer.constructions.plan import Plan
 from provenformer.functions import targets
 from provenformer.look.context_ids import OUTSIDE, REPEATED, VALID
@@ -107,7 +107,7 @@ def _lead(found: Findings) -> str:
     blocks = f"{network.blocks:,} Transformer blocks, constructed and not trained"
     if certificate.norm_order is None:
         return f"{blocks}, reproduce every given pair with an error of at most {certificate.bound:.3g}."
-    distance = f"within {certificate.bound:.4g} of the target in d_{certificate.norm_order:g}"
+    distance = f"within {rounded_up(certificate.bound, 4)} of the target in d_{in_full(certificate.norm_order)}"
     return f"{blocks}, are {distance}: {KIND_WORDS[certificate.kind]}."
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from forging import forge
 from hand_circuits import Draft, mean_row
 
 import provenformer as pf
@@ -60,3 +62,53 @@ def test_heads_that_cancel_are_rounded_by_their_sizes() -> None:
     assert single > 50
     assert single <= found.float32
     assert double <= found.float64
+
+
+def test_a_bound_that_is_missed_by_a_hair_is_missed(tmp_path: Path) -> None:
+    """A network that is off by 1e-3 everywhere: 1e-3 less half a billionth of it is no bound."""
+    c = pf.compile(pf.targets.get("centered", 1, 3), tolerance=1e-2, norm_order=np.inf, construction="circuit")
+    c.save(tmp_path / "net")
+    assert pf.verify(tmp_path / "net")
+    shifted = replace(c.network, b_out=c.network.b_out + 1e-3)
+    short = 1e-3 * (1 - 5e-10)
+    claim = {"bound": short, "terms": {"tables": short * 0.999, "rounding": short * 0.0009}, "details": {}}
+    report = pf.verify(forge(tmp_path / "net", shifted, claim))
+    assert errors(shifted, c.target)[0] > short
+    assert not report
+    assert "more than the claimed bound" in report.reason
+
+
+def test_a_formula_of_ours_on_another_box_is_not_called_ours(tmp_path: Path) -> None:
+    """Listed targets are in unit coordinates; the folder names the formula itself, which is another function on [0, 4]."""
+    listed = pf.targets.get("rank", 1, 3, (0.0, 4.0))
+    formula = pf.targets.get("rank", 1, 3).fn
+    pf.compile(pf.Target(formula, 1, 3, support=(0.0, 4.0), name="rank"), tolerance=1e-2, norm_order=np.inf).save(
+        tmp_path / "net"
+    )
+    with pytest.raises(pf.ProvenformerError, match="not imported unless you say so"):
+        pf.verify(tmp_path / "net")
+    report = pf.verify(tmp_path / "net", trust_target=True)
+    assert report
+    assert report.claim.whose.startswith("imported from provenformer.functions.targets:_rank")
+    assert not pf.verify(tmp_path / "net", listed)
+
+
+def test_a_claim_names_its_norm_and_its_box_in_full(tmp_path: Path) -> None:
+    """On a small box d_2.0000004 is less than d_2; a box that is thin in its fifth row is not [0, 1]^5."""
+    support = ((0.0,) * 6, (1.0, 1.0, 1.0, 1.0, 1e-9, 1.0))
+    c = pf.compile(pf.targets.get("centered", 6, 2, support), tolerance=1e-2, norm_order=np.inf, construction="circuit")
+    c.save(tmp_path / "net")
+    assert "over the box [0, 1]^4 x [0, 1e-09] x [0, 1] (" in pf.verify(tmp_path / "net").claim.sentence
+    forge(tmp_path / "net", certificate={"norm_order": 2.0000004})
+    assert "d_2.0000004(f, g)" in pf.verify(tmp_path / "net").claim.sentence
+    assert "d_2.0000004 <=" in pf.load(tmp_path / "net", check_hashes=False).certificate.short
+
+
+def test_a_bound_is_said_in_no_fewer_digits_than_make_it_true(tmp_path: Path) -> None:
+    c = pf.compile(pf.targets.get("centered", 1, 3), tolerance=1e-2, norm_order=np.inf, construction="circuit")
+    c.save(tmp_path / "net")
+    claim = {"bound": 0.0100049, "terms": {"tables": 0.005, "rounding": 0.005}}
+    report = pf.verify(forge(tmp_path / "net", certificate=claim))
+    assert "the bound 0.010005 holds" in report.reason
+    assert "<= 0.010005 " in report.claim.sentence
+    assert "<= 0.0101 " in pf.load(tmp_path / "net", check_hashes=False).certificate.short

@@ -152,6 +152,8 @@ def test_a_folder_is_verified_and_a_forged_one_is_not(tmp_path: Path) -> None:
         ({"bound": 1e-20}, "more than the claimed bound"),
         ({"details": {"bounds": {"float64": 1.0, "float32": 1e-12}}}, "in float32, more than"),
         ({"details": {"bounds": {"float16": 1.0}}}, "something else than float64 and float32"),
+        ({"details": {"sup": 1e-30}}, "for the largest entry, more than the 1e-30"),
+        ({"details": {"sup": "small"}}, "for the largest entry, more than the small"),
         ({"kind": "statistical"}, "rigorous"),
         ({"terms": {"tables": 1.0}}, "sum is at most its bound"),
         ({"terms": {"luck": 0.0}}, "terms other than"),

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from circuit_cases import REFUSED, target
+from circuit_cases import REFUSED, Function, target
 
 import provenformer as pf
 from provenformer.base.errors import TooLarge, Untraceable
@@ -105,3 +105,52 @@ def test_weights_of_a_softmax_do_not_pass_for_another() -> None:
             continue
         x = f.sample(100)
         assert np.abs(c.network(x) - f(x)).max() <= c.certificate.bound
+
+
+@pytest.mark.parametrize(
+    ("fn", "support", "tolerance"),
+    [
+        (np.square, (-1e30, 1e30), 1e58),
+        (lambda x: 2 * x, (-1e200, 1e200), 1e190),
+        (lambda x: x + np.flip(x, -1), (-1e61, 1e61), 1e55),
+    ],
+)
+def test_numbers_beyond_the_limits_are_a_limit_and_no_fault(
+    fn: Function, support: tuple[float, float], tolerance: float
+) -> None:
+    f = pf.Target(fn, 1, 4, support=support, equivariant=False)
+    with pytest.raises(pf.ProvenformerError, match="nothing is claimed; scale the function or its support") as refusal:
+        pf.compile(f, tolerance=tolerance, norm_order=np.inf, construction="circuit")
+    assert "fault" not in str(refusal.value)
+
+
+def test_inputs_far_beyond_every_box_are_refused() -> None:
+    f = pf.targets.get("softmax-mean", 1, 4)
+    c = pf.compile(f, tolerance=1e-3, norm_order=np.inf, construction="circuit")
+    for size, dtype in ((1e308, np.float64), (1e30, np.float32)):
+        with pytest.raises(pf.ProvenformerError, match="numbers may overflow"):
+            c.network.run(np.full((1, 1, 4), size), dtype)
+        assert np.isfinite(c.network.run(np.full((1, 1, 4), 1e15), dtype)).all()
+
+
+def test_a_support_that_float64_cannot_hold() -> None:
+    with pytest.raises(pf.ProvenformerError, match="wider than float64 can hold"):
+        pf.Target(lambda x: x, 1, 4, support=(-1e308, 1e308))
+
+
+PLANNED = {
+    "layer norm": (lambda x: (x - np.mean(x, -1, keepdims=True)) / np.sqrt(np.var(x, -1, keepdims=True) + 0.1), 0),
+    "squares of squares": (lambda x: np.square(np.square(x) + np.mean(x, -1, keepdims=True)) + np.square(x), 2),
+    "a table": (lambda x: np.tanh(3 * x), 0),
+    "no table": (lambda x: np.sort(x, axis=-1), 0),
+    "pairs": (lambda x: np.mean(np.abs(x[..., :, None] - x[..., None, :]), axis=-1), 0),
+}
+
+
+@pytest.mark.parametrize("name", PLANNED)
+@pytest.mark.parametrize("tolerance", [1e-1, 1e-3])
+def test_a_plan_is_what_is_built(name: str, tolerance: float) -> None:
+    fn, depth = PLANNED[name]
+    f = pf.Target(fn, 1, 12, equivariant=False)
+    planned = pf.plan(f, tolerance=tolerance, norm_order=np.inf, depth=depth)
+    assert planned == pf.compile(f, tolerance=tolerance, norm_order=np.inf, depth=depth).plan

@@ -13,6 +13,7 @@ from provenformer.checker.circuit.walk import circuit_bound
 from provenformer.constructions.circuit.build import build
 from provenformer.constructions.circuit.nodes import kinks
 from provenformer.constructions.circuit.parts import lower
+from provenformer.networks import program
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.symbols.formula import VARIABLE, Formula, apply, constant
 from provenformer.symbols.trace import samples, trace
@@ -203,3 +204,15 @@ def test_altered_positions_open_no_gate_unseen() -> None:
         except Rejected:
             continue
         assert np.abs(network(x) - f(x)).max() <= found.float64
+
+
+def test_zeros_left_out_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every token gathered: matrices with few entries that are not 0."""
+    f = pf.targets.get("rank", 1, 160)
+    c = pf.compile(f, tolerance=1e-4, norm_order=np.inf, construction="circuit")
+    x = f.sample(3)
+    lean = c.network(x)
+    monkeypatch.setattr(program, "LARGE", np.inf)
+    whole = program.Program.of(c.network, np.dtype(np.float64)).run(x)
+    assert any(b.W_1.size >= 1 << 16 and np.count_nonzero(b.W_1) < b.W_1.size / 32 for b in c.network.circuit_blocks)
+    np.testing.assert_allclose(lean, whole, rtol=0, atol=1e-14)

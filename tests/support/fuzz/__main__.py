@@ -126,6 +126,7 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=int(time.time()), help="another seed, other cases (default: the time)"
     )
+    parser.add_argument("--forgeries", action="store_true", help="only forgeries, of built-in targets' networks")
     parser.add_argument("--genuine", type=int, help="only see whether so many networks pass their own verify")
     parser.add_argument("--counts", type=Path, help="write the counts to this JSON file, every minute")
     options = parser.parse_args()
@@ -138,7 +139,8 @@ def main() -> int:
         if options.genuine:
             run.genuine(index)
         else:
-            run.function(index)
+            if not options.forgeries:
+                run.function(index)
             run.forgery((run.seed, index))
         if time.monotonic() - last > 60:
             last = time.monotonic()

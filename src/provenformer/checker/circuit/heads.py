@@ -124,13 +124,13 @@ class Scores:
         size = self.sizes[0]
         if (q == q[:, :1]).all():  # with their signs: equal sizes are not enough
             q = q[:, :1]
-        scores = q.T @ k
+        read = known[head.W_K.any(axis=0)]
+        shared = bool((read == read[:, :1]).all())  # all keys read the same numbers, so their scores are equal
+        scores = np.broadcast_to(q.T @ k[:, :1], (q.shape[1], n)) if shared else q.T @ k
         spare = scores - scores.max(axis=1, keepdims=True)
         weights, total = _normalised(spare)
         size = size + np.abs(scores) + np.abs(scores).max(axis=1, keepdims=True)
         units = 2 * gamma_of(self.roundings)
-        read = known[head.W_K.any(axis=0)]
-        shared = (read == read[:, :1]).all()  # all keys read the same numbers, so their scores are equal
         here = 0.0 if shared else 2 * (self.roundings[0] + 4) * 2.0**-53  # of the scores as computed here
         logs = spare - np.log(total).astype(np.float64)
         pairs = zip(units + here, self.flushed, strict=True)

@@ -59,7 +59,7 @@ def write_pair_mean(written: Written, operation: PairMean, claim: Combination, b
     ends = low - reach + readings.points[0], high + reach + readings.points[-1]
     steep = _steepest(operation.kernel, *ends) * (readings.u_error + column.slack)
     own = np.abs(written.coefficients) @ (readings.errors + written.rounding)
-    error = worst + steep + own + written.outer_rounding(terms) + left_over(before, state)
+    error = worst + steep + own + written.outer_rounding(terms + own) + left_over(before, state)
     return Channel(claim, Error.absolute(np.where(np.isfinite(readings.u_error), error, np.inf)))
 
 
@@ -177,11 +177,11 @@ def _deviation(
             for q, values in ((p - 1, before), (p, x)):
                 high = max(high, float((alone[q] + (a * theta) @ values - kernels.lo[q]).max()))
         before = x
-    dust = (
-        (len(weights) + 8)
-        * 2.0**-50
-        * (size + float(np.abs(a) @ np.maximum(np.abs(least), np.abs(most))) + abs(constant))
+    # what a line is made of may be larger than the line
+    parts = (
+        np.abs(readings.slopes) * float(np.abs(nodes).max()) + np.abs(offsets) + np.abs(readings.heights).max(axis=1)
     )
+    dust = (len(weights) + 8) * 2.0**-50 * (size + float(np.abs(weights) @ parts) + abs(constant))
     return max(high, -low, 0.0) + chord + dust, size + abs(constant)
 
 

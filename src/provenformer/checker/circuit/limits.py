@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
-from provenformer.base.errors import Rejected
+from provenformer.base.errors import BeyondLimits
 from provenformer.checker.circuit.precision import LARGEST, TINY, UNIT
 from provenformer.checker.circuit.state import State
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork
@@ -26,7 +26,7 @@ def require_moderate_weights(network: CircuitNetwork) -> FloatArray:
     for name, value in {**network.tensors(), "positions": network.positions}.items():
         largest = float(np.abs(value).max(initial=0.0))
         if not largest <= WEIGHT:
-            raise Rejected(f"{name} has a number of {largest:.3g}; beyond {WEIGHT:.3g} nothing is claimed")
+            raise BeyondLimits(f"{name} has a number of {largest:.3g}; beyond {WEIGHT:.3g} nothing is claimed")
         top = max(top, largest)
         bottom = min(bottom, float(np.abs(value[value != 0]).min(initial=np.inf)))
     return _beyond(np.array([top])) + np.where(bottom < TINY, np.inf, 0.0)
@@ -37,7 +37,7 @@ def overflow(where: str, block: CircuitBlock, state: State) -> FloatArray:
     size = state.size
     worst = float(size[:, 0].max(initial=0.0))
     if not worst <= STATE:
-        raise Rejected(f"{where}: numbers may reach {worst:.3g}; beyond {STATE:.3g} nothing is claimed")
+        raise BeyondLimits(f"{where}: numbers may reach {worst:.3g}; beyond {STATE:.3g} nothing is claimed")
     found = [size.max(axis=0, initial=0.0)]
     for head in block.heads:
         q, k, v = (np.abs(w) @ size for w in (head.W_Q, head.W_K, head.W_V))

@@ -141,7 +141,7 @@ def write_product(written: Written, operation: Product, claim: Combination, befo
             ends = [(low - far, high + far) for (low, high), far in zip(_picked(boxes, at), reach, strict=True)]
             shift = float(left.constant[a]), float(right.constant[b])
             off, total = _parabolas(written, plane, j, shift, float(written.constant[m]), ends)
-            own[i], terms[i] = max(own[i], off[i]), max(terms[i], total)
+            own[i], terms[i] = max(own[i], off[i]), max(terms[i], total[i])
     extra = own + written.outer_rounding(terms)
     size = [max(map(abs, range_of(graph, one, state.ranges))) for one in (left, right)]
     product_size = largest(claim, state.ranges)
@@ -164,11 +164,11 @@ def _product_pairs(one: Error, other: Error, x: float, y: float) -> list[tuple[F
 
 def _parabolas(
     written: Written, plane: Plane, token: int, shift: tuple[float, float], constant: float, ends: list[Any]
-) -> tuple[FloatArray, float]:
-    """|sum of groups - (x + shift_x)(y + shift_y)| on the box `ends`, (arithmetics,), and the sum of |terms|."""
+) -> tuple[FloatArray, FloatArray]:
+    """|sum of groups - (x + shift_x)(y + shift_y)| on the box `ends`, and the sum of |terms|, (arithmetics,) each."""
     (x0, x1), (y0, y1) = ends
     read: list[tuple[float, float, Broken]] = []
-    terms, error = abs(constant), np.zeros(len(UNIT))
+    terms, error = np.full(len(UNIT), abs(constant)), np.zeros(len(UNIT))
     for a, b, direction in zip(plane.alpha, plane.beta, plane.directions, strict=True):
         corners = [a * p + b * q for p in (x0, x1) for q in (y0, y1)]
         wide = 1e-12 * max(map(abs, corners)) + 1e-300
@@ -232,7 +232,7 @@ def write_comparison(written: Written, operation: Compare, claim: Combination, b
         _widened(hull(step, ranges), plane.error_x),
         _widened(hull(carried, ranges), plane.error_y) if not carried.is_constant else (0.0, 0.0),
     ]
-    worst, terms = np.zeros(len(UNIT)), 0.0
+    worst, terms = np.zeros(len(UNIT)), np.zeros(len(UNIT))
     sign = np.atleast_1d(operation.sign)[None]
     bias = np.atleast_1d(written.constant - before.holds.constant)[None]
     for j, k, f, s, c in classes(written.offsets, known_step[None], known_first[None], sign, bias):
@@ -246,7 +246,7 @@ def write_comparison(written: Written, operation: Compare, claim: Combination, b
             float(bias[0, c]),
             ends,
         )
-        worst, terms = np.maximum(worst, off), max(terms, total)
+        worst, terms = np.maximum(worst, off), np.maximum(terms, total)
     extra = worst + written.outer_rounding(terms) + beyond
     return Channel(claim, Error.absolute(np.maximum(error_first, error_second) + extra))
 
@@ -277,10 +277,10 @@ def _single(written: Written, step: Combination) -> Plane:
 def _compared(
     written: Written, plane: Plane, token: int, known_step: float, known_first: float, sign: float, bias: float,
     ends: list[Any],
-) -> tuple[FloatArray, float]:  # fmt: skip
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """|what the units add - (known_first + carried + the comparison's step)| at one token, on the box."""
     (s0, s1), (c0, c1) = ends
-    off, terms = np.zeros(len(UNIT)), abs(bias)
+    off, terms = np.zeros(len(UNIT)), np.full(len(UNIT), abs(bias))
     level = bias - known_first  # goes to the units that carry, which are shifted by as much so that they are always on
     knees = {1.0: (0.0, 1.0), -1.0: (1.0, 0.0), 0.0: (0.0, 0.0)}
     seen_step = seen_first = False
@@ -302,7 +302,7 @@ def _compared(
         gap = broken_deviation(pieces, units, (0.0,), knees[sign] if steps else (1.0, 1.0), 0.0, low, high)
         lipschitz = float(np.abs(units.coefficient) @ np.abs(here.units.slope))
         off = off + float(gap[2].max()) + lipschitz * other + here.error
-        terms += here.terms
+        terms = terms + here.terms
     if not seen_step and sign != 0:
         raise Rejected(f"{written.where}: none of its units compares")
     if not seen_first and (c0 or c1):

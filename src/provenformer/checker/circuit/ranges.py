@@ -258,7 +258,7 @@ def _ball(graph: Graph, value: Lin, factor: Lin, ranges: Ranges) -> Ball | None:
         return None
     ((number, term),) = factor.terms.items()
     operation = graph.atoms[number].operation
-    if term.mix is not None or not isinstance(operation, Apply):
+    if term.mix is not None or not isinstance(operation, Apply) or operation.slack:
         return None
     root = _reciprocal_root(operation.formula)
     if root is None:
@@ -281,7 +281,8 @@ def _ball(graph: Graph, value: Lin, factor: Lin, ranges: Ranges) -> Ball | None:
     if weight <= 0:
         return None
     size = float(abs(term.own * scale)) * (1 + 1e-12)
-    off = 2 * value.slack * size * ranges.size(number)  # x here and x in the sum may be rounded differently
+    # x here and x in the sum may be rounded differently
+    off = 2 * value.slack * float(abs(term.own)) * ranges.size(number)
     return Ball(number, value.key, size, weight, off)
 
 

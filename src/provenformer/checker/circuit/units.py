@@ -148,18 +148,15 @@ def write_table(written: Written, operation: Apply | Pieces, claim: Combination,
     error = relative_to_whole(direction.error, argument, state)
     reach = np.where(np.isfinite(error.plain), error.plain, 0.0).max() * (1 + 1e-9)
     found: list[Error] = []
-    terms, ends = 0.0, (low - reach, high + reach)
+    terms, ends = np.zeros(len(UNIT)), (low - reach, high + reach)
     for j, k, m in classes(written.offsets, argument.constant[None], written.constant[None]):
         here = units_at(written, direction, j, float(argument.constant[k]), float(written.constant[m]), ends)
         pieces = read_pieces(here.units, low, high, reach)
         found.append(_through(_deviation(pieces, operation, here.units, low, high), pieces, error).plus(here.error))
-        terms = max(terms, here.terms)
-    own = (
-        written.outer_rounding(terms)
-        + left_over(before, state)
-        + (operation.slack if isinstance(operation, Apply) else 0.0)
-    )
-    return Channel(claim, _worst(found, claim, state).plus(own))
+        terms = np.maximum(terms, here.terms)
+    slack = operation.slack if isinstance(operation, Apply) else 0.0
+    own = written.outer_rounding(terms) + left_over(before, state) + slack
+    return Channel(claim, _worst(found, claim, state).beside(slack).plus(own))
 
 
 def write_scaled(written: Written, claim: Combination, before: Channel) -> Channel:
@@ -177,7 +174,7 @@ def write_scaled(written: Written, claim: Combination, before: Channel) -> Chann
     low, high = hull(z, state.ranges)
     error = direction.error
     reach = np.where(np.isfinite(error.plain), error.plain, 0.0).max() * (1 + 1e-9)
-    worst, terms, ends = np.zeros(len(UNIT)), 0.0, (low - reach, high + reach)
+    worst, terms, ends = np.zeros(len(UNIT)), np.zeros(len(UNIT)), (low - reach, high + reach)
     shift = written.constant - before.holds.constant
     for j, k, m in classes(written.offsets, factors[None], shift[None]):
         here = units_at(written, direction, j, 0.0, float(shift[m]), ends)
@@ -185,7 +182,7 @@ def write_scaled(written: Written, claim: Combination, before: Channel) -> Chann
         slope = float(factors[k])
         deviation = broken_deviation(pieces, here.units, (0.0,), (slope, slope), 0.0, low, high)
         worst = np.maximum(worst, _through(deviation, pieces, error).plain + here.error)
-        terms = max(terms, here.terms)
+        terms = np.maximum(terms, here.terms)
     holds = Combination(claim.parts, before.holds.constant + claim.constant, claim.slack)
     error = Error.absolute(worst + written.outer_rounding(terms) + gap + before.error.plain)
     return Channel(holds, error, only=_only(written, direction, before, ends))
@@ -212,7 +209,7 @@ class AtToken:
 
     units: Units
     error: FloatArray  # (arithmetics,): of all units together, beside that of z
-    terms: float  # the largest sum of |coefficient| relu
+    terms: FloatArray  # (arithmetics,): the largest sum of |coefficient| relu, as executed
 
 
 def units_at(
@@ -238,7 +235,8 @@ def units_at(
     size = float(np.abs(flat).sum())  # what cancels is rounded all the same, here and in execution
     constant += float(flat.sum())
     units = Units(slopes[alive], shifted[alive], c[alive], constant)
-    return AtToken(units, total + (len(flat) + 2) * 2.0**-53 * size, active(units, *ends) + size * (1 + 1e-9))
+    total = total + (len(flat) + 2) * 2.0**-53 * size
+    return AtToken(units, total, active(units, *ends) + size * (1 + 1e-9) + total)
 
 
 def relative_to_whole(error: Error, argument: Combination, state: State) -> Error:

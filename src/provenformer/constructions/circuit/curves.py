@@ -39,7 +39,8 @@ class Curve:
         first = np.searchsorted(self.ends, start - moved, side="right")
         last = np.searchsorted(self.ends, end + moved, side="left")
         steep = window_max(self.slopes, first, last)
-        steepest = self._variation(start - moved, end + moved, first, last) / np.maximum(moved, 1e-300)
+        with np.errstate(over="ignore"):  # an infinite slope is no limit
+            steepest = self._variation(start - moved, end + moved, first, last) / np.maximum(moved, 1e-300)
         steep = np.minimum(steep, steepest) * (1 + 1e-12)
         total = steep * moved + (self.own if own else 0.0)
         return Passed(size, self.least, total, steep, which, self._behind(total))

@@ -2,7 +2,7 @@
 
 Token id i stands for the number `values[i]` (for token_dim = d, for d numbers), which the embedding puts on the input channels;
 the positions are the positional embedding; the unembedding picks the output channels, so logits (batch, n, d) are g(X),
-transposed. There is no layer norm, and channels of the residual stream are those of the circuit, one for one.
+transposed, or scores of given answers. There is no layer norm; channels of the residual stream are those of the circuit.
 
 All blocks of that library have equally many heads of one size and equally many units: what a block does not have has zero
 weights and adds exact zeros. It divides scores by a scale: that is 2 here, and queries are twice as large, which rounds nothing.
@@ -12,34 +12,42 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, DTypeLike
 from transformer_lens.config import TransformerBridgeConfig
 from transformer_lens.model_bridge import TransformerBridge
 
 from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import ProvenformerError
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork
+from provenformer.networks.disguise import Disguised
 
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
 SCALE = 2.0  # a power of two, and not 1, which that library refuses
 
 
-def lens_model(network: CircuitNetwork, values: FloatArray, precision: str) -> TransformerBridge:
-    """The bridge, with the weights of the network, for a vocabulary of tokens (V, d)."""
-    dtype = {"float64": torch.float64, "float32": torch.float32}[precision]
+def lens_model(
+    network: CircuitNetwork | Disguised, values: ArrayLike, precision: DTypeLike, answers: ArrayLike | None = None
+) -> TransformerBridge:
+    """The bridge, with the weights of the network, for a vocabulary of tokens (V, d), or (V,) if d = 1."""
+    tokens = require_tokens(values, network.token_dim)
+    if np.dtype(precision).name not in DTYPES:
+        raise ProvenformerError(f"dtype={np.dtype(precision).name} has no bound; use float64 or float32.")
+    dtype = DTYPES[np.dtype(precision).name]
+    W_U, b_U = _scores(network, answers) if answers is not None else (network.W_out, network.b_out)
     heads, key_size, units = network.shape
     size = max([1, key_size, *(len(h.W_V) for block in network.circuit_blocks for h in block.heads)])
     heads, units = max(heads, 1), max(units, 1)
     config = TransformerBridgeConfig(
         d_model=network.model_dim, d_head=size, n_heads=heads, n_layers=network.blocks, n_ctx=network.seq_len, d_mlp=units,
-        d_vocab=len(values), d_vocab_out=network.token_dim, act_fn="relu", attn_scale=SCALE, use_attn_scale=True,
+        d_vocab=len(tokens), d_vocab_out=len(b_U), act_fn="relu", attn_scale=SCALE, use_attn_scale=True,
         attention_dir="bidirectional", normalization_type=None, init_weights=False, device="cpu",
     )  # fmt: skip
     bridge = TransformerBridge.boot_native(config, dtype=dtype, model_name="provenformer")
-    embedding = np.zeros((len(values), network.model_dim))
-    embedding[:, : network.token_dim] = values
     arrays = {
-        "embed.weight": embedding,
+        "embed.weight": tokens @ network.embedding.T,
         "pos_embed.weight": network.positions.T,
-        "unembed.weight": network.W_out,
-        "unembed.bias": network.b_out,
+        "unembed.weight": W_U,
+        "unembed.bias": b_U,
     }
     for i, block in enumerate(network.circuit_blocks):
         arrays |= {f"blocks.{i}.{name}": value for name, value in _block(block, heads, size, units).items()}
@@ -47,6 +55,26 @@ def lens_model(network: CircuitNetwork, values: FloatArray, precision: str) -> T
     bridge.load_state_dict(weights, strict=True)
     bridge.requires_grad_(False)
     return bridge.eval()
+
+
+def _scores(network: CircuitNetwork | Disguised, answers: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Logits 2 a y - a^2 = y^2 - (y - a)^2 of every answer a: the largest is that of the nearest one."""
+    a = require_tokens(answers, 1)
+    if network.token_dim != 1:
+        raise ProvenformerError(f"answers are numbers, but outputs are {network.token_dim} of them; leave answers out.")
+    return 2 * a @ network.W_out, (2 * a @ network.b_out[:, None] - a**2)[:, 0]
+
+
+def require_tokens(values: ArrayLike, token_dim: int) -> FloatArray:
+    """(V, d), finite, or one clear line."""
+    tokens = np.asarray(values, dtype=np.float64)
+    tokens = tokens[:, None] if tokens.ndim == 1 and token_dim == 1 else tokens
+    if tokens.ndim != 2 or tokens.shape[1] != token_dim or not len(tokens) or not np.isfinite(tokens).all():
+        raise ProvenformerError(
+            f"values of shape {np.shape(values)} are not finite tokens of {token_dim} numbers; give shape "
+            f"(vocabulary, {token_dim})."
+        )
+    return tokens
 
 
 def _block(block: CircuitBlock, heads: int, size: int, units: int) -> dict[str, FloatArray]:

@@ -17,6 +17,7 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import BadFolder, one_line
 from provenformer.base.files import atomic_path, read_json, write_json
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Head
+from provenformer.networks.disguise import Disguised
 
 if TYPE_CHECKING:
     from provenformer.networks.export.torch_module import CircuitBlocks
@@ -43,7 +44,7 @@ def save_pretrained(module: CircuitBlocks, path: str | Path) -> None:
         (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)
 
 
-def read_pretrained(path: str | Path) -> tuple[CircuitNetwork, torch.dtype]:
+def read_pretrained(path: str | Path) -> tuple[CircuitNetwork | Disguised, torch.dtype]:
     """The network and the type of its weights; anything missing, left over or of another shape is a BadFolder."""
     folder = Path(path)
     config = read_json(folder / CONFIG, REMEDY)
@@ -89,10 +90,11 @@ class _Tensors:
         return any(name.startswith(prefix) for name in self.rest)
 
 
-def _network(tensors: _Tensors, d: int, n: int, size: int, names: list[Any]) -> CircuitNetwork:
+def _network(tensors: _Tensors, d: int, n: int, size: int, names: list[Any]) -> CircuitNetwork | Disguised:
     """The inverse of CircuitBlocks."""
-    if not np.array_equal(tensors.take("embedding.weight", size, d), np.eye(size, d)) or len(names) != size:
-        raise ValueError("the embedding does not put the input on the first channels")
+    embedding = tensors.take("embedding.weight", size, d)
+    if len(names) != size:
+        raise ValueError(f"{len(names)} channels have names, not {size}")
     positions = tensors.take("positions", n, size).T
     blocks: list[CircuitBlock] = []
     while tensors.has(at := f"blocks.{len(blocks)}."):
@@ -108,7 +110,10 @@ def _network(tensors: _Tensors, d: int, n: int, size: int, names: list[Any]) -> 
     W_out, b_out = tensors.take("readout.weight", d, size), tensors.take("readout.bias", d)
     if tensors.rest:
         raise ValueError(f"{min(tensors.rest)} belongs to no layer")
-    return CircuitNetwork(d, n, tuple(blocks), positions, W_out, b_out, tuple(map(str, names)))
+    if np.array_equal(embedding, np.eye(size, d)):
+        return CircuitNetwork(d, n, tuple(blocks), positions, W_out, b_out, tuple(map(str, names)))
+    unknown = np.zeros((size, 0))  # how a disguised circuit is read is not in the file
+    return Disguised(d, n, embedding, positions, tuple(blocks), W_out, b_out, unknown, unknown.T)
 
 
 def _head(tensors: _Tensors, at: str, size: int) -> Head:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from provenformer.base.arrays import FloatArray
 from provenformer.networks.base import FloatNetwork
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Head
+from provenformer.networks.disguise import Disguised
 from provenformer.networks.export.blocks import block_weights
 from provenformer.networks.export.pretrained import read_pretrained, save_pretrained
 from provenformer.networks.thin import Network
@@ -164,13 +165,11 @@ class WideTorchBlock(nn.Module):
 class CircuitBlocks(nn.Module):
     """A circuit (networks/circuit.py), float64; `.float()` makes it float32, for which it has a bound of its own."""
 
-    def __init__(self, network: CircuitNetwork) -> None:
+    def __init__(self, network: CircuitNetwork | Disguised) -> None:
         super().__init__()
         self.token_dim, self.seq_len, self.model_dim = network.token_dim, network.seq_len, network.model_dim
         self.channel_names = network.channel_names
-        self.embedding = _linear(
-            np.eye(network.model_dim, network.token_dim)
-        )  # a plain layer: what verifiers and others read
+        self.embedding = _linear(network.embedding)  # a plain layer: what verifiers and others read
         self.blocks = nn.ModuleList(CircuitTorchBlock(block) for block in network.circuit_blocks)
         self.positions = nn.Parameter(torch.from_numpy(network.positions.T.copy()))  # (n, D): tokens in rows
         self.readout = _linear(network.W_out, network.b_out)
