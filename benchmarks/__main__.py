@@ -8,6 +8,7 @@ BENCHMARKS = [
     "convolution",
     "engine",
     "explorer",
+    "growth",
     "mixers",
     "pretraining",
     "bert_base",
