@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from provenformer.anatomy.tokens import TokenCircuit, circuit_of_tokens
 from provenformer.base.arrays import FloatArray
@@ -35,6 +36,7 @@ from provenformer.symbols.tokens.trace import TracedProgram, require_same, sampl
 
 if TYPE_CHECKING:
     from torch import nn
+    from transformer_lens.model_bridge import TransformerBridge
 
 MOST_BITS = 64  # of the number of sequences: more cannot be listed anyway
 CHECKED = 200  # orders of a sequence that an equivariant function is tried on, in all
@@ -113,6 +115,16 @@ class CompiledTokens:
     def to_torch(self) -> nn.Module:
         """The network as a torch module: (..., 1, seq_len), every token its index in the vocabulary, to the same shape."""
         return self.network.to_torch()
+
+    def to_transformer_lens(self, dtype: DTypeLike = np.float64) -> TransformerBridge:
+        """A model of TransformerLens; token ids are indices in the vocabulary. Needs the extra `lens`, and a circuit.
+
+        Logits are scores of all tokens, the answer's the largest, or (batch, n, 1), the numbers, where outputs are numbers.
+        """
+        tokens = np.arange(len(self.vocab), dtype=np.float64)
+        return self._program_circuit.network.to_transformer_lens(
+            tokens, dtype, answers=None if self.numeric else tokens
+        )
 
     def save(self, path: str | Path) -> None:
         """Write network, certificate and manifest to a folder; of a table also its data."""
