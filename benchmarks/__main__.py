@@ -8,11 +8,13 @@ BENCHMARKS = [
     "convolution",
     "engine",
     "explorer",
+    "growth",
     "mixers",
     "pretraining",
     "bert_base",
     "report",
     "sharding",
+    "tokens",
     "verifier",
 ]
 

@@ -281,7 +281,8 @@ def _ball(graph: Graph, value: Lin, factor: Lin, ranges: Ranges) -> Ball | None:
     if weight <= 0:
         return None
     size = float(abs(term.own * scale)) * (1 + 1e-12)
-    off = 2 * value.slack * size * ranges.size(number)  # x here and x in the sum may be rounded differently
+    # x here and x in the sum may be rounded differently
+    off = 2 * value.slack * float(abs(term.own)) * ranges.size(number)
     return Ball(number, value.key, size, weight, off)
 
 

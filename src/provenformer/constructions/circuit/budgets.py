@@ -32,6 +32,7 @@ SETTLED = 1e-3  # a relative gain in units that is not worth another step
 FEWEST = 6.0  # units of a product, two squares of three pieces: its error does not grow beyond theirs
 SHORTEST = 0.05  # steps
 LEAST = 1e-150  # of a budget: its powers are numbers
+HOPELESS = 1e9  # units: nothing makes a network of that
 MOST = 1e100  # times as many units as allowed
 TURNS, MOST_TURNS = (16.0, 4.0, 2.0, 1.3), 3  # of knobs: by how much, and how often in a row
 
@@ -146,6 +147,8 @@ class Planner:
                 goal = self._moved(best, tolerance)
             else:
                 step /= 4
+        if fewest > HOPELESS:
+            return best
         return self._widened(self._within(self._polished(best, tolerance), tolerance)[0])
 
     def _polished(self, budget: Budget, tolerance: float) -> Budget:
