@@ -556,6 +556,9 @@ def test_tokens(run: Run, tmp_path: Path) -> None:
     assert "exact on all 4^6 sequences" in done.out
     assert run("verify", tmp_path / "net").code == 0
     assert run("verify", tmp_path / "net", "--target", "reverse").code == 1
+    page = run("report", tmp_path / "net", "-o", tmp_path / "page.html")
+    assert page.code == 2
+    assert "is a program on tokens" in page.err
     assert run("tokens", "no-such").code == 2
     assert run("tokens", "sort", "-V", 1000).code == 2
     (tmp_path / "x.json").write_text("[[[3, 1, 2, 0, 3, 1]], [[9, 1, 2, 0, 3, 1]]]")
