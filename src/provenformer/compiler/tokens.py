@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
 
 MOST_BITS = 64  # of the number of sequences: more cannot be listed anyway
-CHECKED = 200  # orders of a sequence that an equivariant function is tried on, in all
+CHECKED = 200  # sequences that are tried twice; orders of a sequence that an equivariant function is tried on, in all
 CIRCUIT, TABLE = "circuit", "table"
 Say = Callable[[str], object]
 
@@ -88,13 +88,16 @@ class CompiledTokens:
         """(1, seq_len): a sequence as the network takes it, every token its index in the vocabulary."""
         n = self.network.seq_len
         places = {token: i for i, token in enumerate(self.vocab)}
-        fits = 1 <= len(tokens) <= n if self.pad is not None else len(tokens) == n
-        if not fits or any(token not in places for token in tokens):
+        try:
+            found = [float(places[token]) for token in tokens]
+        except (TypeError, KeyError):  # no sequence, or one of something else
+            found = []
+        if not (1 <= len(found) <= n if self.pad is not None else len(found) == n):
             size = f"1 to {n}" if self.pad is not None else f"{n}"
+            shown = list(tokens) if isinstance(tokens, str) else tokens
             raise ProvenformerError(
-                f"tokens {list(tokens)!s:.100} are not {size} tokens of the vocabulary {list(self.vocab)!s:.100}."
+                f"tokens {shown!s:.100} are not {size} tokens of the vocabulary {list(self.vocab)!s:.100}."
             )
-        found = [float(places[token]) for token in tokens]
         return np.array([found + [float(len(self.vocab) - 1)] * (n - len(found))])
 
     def _decoded(self, y: FloatArray) -> list[Any]:
@@ -325,6 +328,11 @@ def _table(
         results.append(_call(fn, [vocab[k] for k in row]))
         if i % 1000 == 999:
             progress(f"{i + 1:,} of {count:,} {what}")
+    for i in range(0, count, -(-count // CHECKED)):
+        if repr(_call(fn, tokens := [vocab[k] for k in indices[i]])) != repr(results[i]):
+            raise ProvenformerError(
+                f"the function gives two results for {tokens!s:.100}; it must depend on nothing but the tokens."
+            )
     if equivariant:
         _require_equivariant(fn, vocab, indices, results)
     numeric = output == "numbers" or not all(v in vocab for row in results for v in row)
