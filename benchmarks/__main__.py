@@ -14,6 +14,7 @@ BENCHMARKS = [
     "bert_base",
     "report",
     "sharding",
+    "tokens",
     "verifier",
 ]
 

@@ -1,7 +1,8 @@
 """Circuits: sizes, certified and measured errors, seconds, for the built-in targets unmodified and for Transformer blocks.
 
 Every case runs in this process on one thread; seconds are of processor time. Results are written after every case: a run that is
-stopped goes on from there when it is started again at the same commit. `table()` is what docs/circuits-howto.md shows.
+stopped goes on from there when it is started again at the same commit, and rows of earlier commits stay until then. `table()` is
+what docs/circuits-howto.md shows.
 """
 
 import hashlib
@@ -84,6 +85,10 @@ def cases() -> Iterator[Case]:
                 yield Case(pf.targets.get(name, d, n), tolerance)
     yield Case(pf.Target(stack(1, 4, 4), 4, 512, name="Transformer block"), 1e-3)
     yield Case(pf.Target(stack(2, 4, 4), 4, 16, name="two Transformer blocks"), 1e-2)
+
+
+def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("target", "d", "n", "tolerance"))
 
 
 def _work(case: Case) -> float:
@@ -171,23 +176,21 @@ def main() -> bool:
     """Run all, print, save; True if every bound holds and the limits are met."""
     torch.set_num_threads(1)
     console, here = Console(), about("circuits", SEED)
-    results: dict[str, Any] = {"about": here, "rows": []}
-    if RESULTS.exists() and (found := json.loads(RESULTS.read_text()))["about"]["commit"] == here["commit"]:
-        results["rows"] = found["rows"]
-    rows = results["rows"]
-    known = {tuple(row[name] for name in ("target", "d", "n", "tolerance")) for row in rows}
-    earlier = {row["weights"]: (row["measured"], row["inputs"]) for row in rows if "weights" in row}
-    order = [case.key for case in cases()]
+    order = [tuple(case.key) for case in cases()]
+    found = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+    rows = {key: row for row in found if (key := _key(row)) in order}
+    earlier = {row["weights"]: (row["measured"], row["inputs"]) for row in rows.values() if "weights" in row}
+    results: dict[str, Any] = {"about": here, "rows": list(rows.values())}
     for case in sorted(cases(), key=_work):
-        if tuple(case.key) in known:
+        key = tuple(case.key)
+        if key in rows and rows[key].get("commit") == here["commit"]:
             continue
-        row = run(case, earlier)
-        rows.append(row)
-        rows.sort(key=lambda row: order.index([row["target"], row["d"], row["n"], row["tolerance"]]))
-        console.print(row)
+        rows[key] = run(case, earlier) | {"commit": here["commit"]}
+        console.print(rows[key])
+        results["rows"] = [rows[key] for key in order if key in rows]
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     PAGE.write_text(page(PAGE.read_text(), results))
-    made = [row for row in rows if "refused" not in row]
+    made = [row for row in rows.values() if "refused" not in row]
     fast = all(r["build (s)"] <= LIMITS.get(r["target"], 1.0) for r in made if r["d"] == 1 and r["n"] == 512)
     checked = all(r["verify (s)"] <= VERIFY_LIMIT for r in made if r["target"] == "Transformer block")
     return all(row["holds"] for row in made) and fast and checked

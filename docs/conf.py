@@ -77,7 +77,7 @@ def make_pictures(_: Any) -> None:
     from experiments.questions.figures import draw_all
 
     FIGURES.mkdir(exist_ok=True)
-    for page in ("tour.md", "circuits.md"):
+    for page in ("tour.md", "circuits.md", "lens.md"):
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             run_python(DOCS / page, FIGURES)
         stated = {line.removeprefix("# ") for line in (DOCS / page).read_text().splitlines()}

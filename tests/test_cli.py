@@ -547,3 +547,21 @@ def test_bert_helps_without_torch() -> None:
         .splitlines()[-1]
         .endswith("provenformer.bert needs torch, which is not installed; pip install 'provenformer[bert]'")
     )
+
+
+def test_tokens(run: Run, tmp_path: Path) -> None:
+    done = run("tokens", "sort", "-V", 4, "-n", 6, "-o", tmp_path / "net")
+    assert done.code == 0
+    assert "looks at all tokens alike" in done.out
+    assert "exact on all 4^6 sequences" in done.out
+    assert run("verify", tmp_path / "net").code == 0
+    assert run("verify", tmp_path / "net", "--target", "reverse").code == 1
+    page = run("report", tmp_path / "net", "-o", tmp_path / "page.html")
+    assert page.code == 2
+    assert "is a program on tokens" in page.err
+    assert run("tokens", "no-such").code == 2
+    assert run("tokens", "sort", "-V", 1000).code == 2
+    (tmp_path / "x.json").write_text("[[[3, 1, 2, 0, 3, 1]], [[9, 1, 2, 0, 3, 1]]]")
+    done = run("run", tmp_path / "net", "-i", tmp_path / "x.json")
+    assert done.code == 0
+    assert "1 of 2 sequences are not of tokens 0 to 3" in done.out + done.err

@@ -13,21 +13,23 @@ from provenformer.bounds.numpy_calls import logsumexp, softmax
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.verify import Report, verify
 from provenformer.compiler.compile import compile
-from provenformer.compiler.memorize import CompiledTokens, Memorized, compile_tokens, memorize
+from provenformer.compiler.memorize import Memorized, memorize
 from provenformer.compiler.planning import plan
 from provenformer.compiler.tables import Compiled
 from provenformer.constructions.lemmas import is_contextual_mapping
 from provenformer.constructions.plan import CircuitPlan, Plan
-from provenformer.functions import targets
+from provenformer.functions import programs, rasp, targets
 from provenformer.functions.distance import Distance, distance
 from provenformer.functions.grid import Grid
 from provenformer.functions.targets import Target
+from provenformer.functions.tokens import TokenProgram
 from provenformer.storage import Saved, load
 
 if TYPE_CHECKING:
     from torch import nn
 
     from provenformer.compiler.circuit import CompiledCircuit
+    from provenformer.compiler.tokens import CompiledTokens, compile_tokens
 
 __all__ = [
     "Certificate",
@@ -43,6 +45,7 @@ __all__ = [
     "Report",
     "Saved",
     "Target",
+    "TokenProgram",
     "__version__",
     "attend",
     "compile",
@@ -55,6 +58,8 @@ __all__ = [
     "memorize",
     "normalize",
     "plan",
+    "programs",
+    "rasp",
     "softmax",
     "targets",
     "verify",
@@ -74,4 +79,8 @@ def __getattr__(name: str) -> Any:
         from provenformer.compiler.circuit import CompiledCircuit  # noqa: PLC0415
 
         return CompiledCircuit
+    if name in ("CompiledTokens", "compile_tokens"):
+        from provenformer.compiler import tokens  # noqa: PLC0415
+
+        return getattr(tokens, name)
     raise AttributeError(f"module 'provenformer' has no attribute '{name}'")

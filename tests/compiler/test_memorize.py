@@ -269,3 +269,21 @@ def test_contradictions_are_named_with_what_helps() -> None:
         pf.memorize(x, y)
     with pytest.raises(pf.ProvenformerError, match=r"same input but different outputs; remove one\.$"):
         pf.memorize(x, y, positional=True)
+
+
+@pytest.mark.parametrize("tokens", [None, 5, [["a"], "b", "c"], "ab", "abz", ["a"] * 4])
+def test_what_is_no_sequence_of_tokens_is_refused(tokens: Any) -> None:
+    c = pf.compile_tokens(lambda s: s[::-1], vocab="abc", seq_len=3)
+    with pytest.raises(pf.ProvenformerError, match="are not 3 tokens of the vocabulary"):
+        c(tokens)
+
+
+def test_a_function_that_counts_its_calls_is_refused() -> None:
+    calls = [0]
+
+    def counting(tokens: list[str]) -> list[int]:
+        calls[0] += 1
+        return [calls[0]] * len(tokens)
+
+    with pytest.raises(pf.ProvenformerError, match="gives two results for"):
+        pf.compile_tokens(counting, vocab="ab", seq_len=2)

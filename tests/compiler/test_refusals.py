@@ -61,6 +61,31 @@ def test_a_tolerance_below_float64_rounding_names_the_bits() -> None:
     assert "larger tolerance" in text
 
 
+def test_a_refusal_says_what_can_be_had_and_that_can_be_had() -> None:
+    """From plans, without building anything large: the number it quotes is one that compiles, and is not far too large."""
+    target = pf.targets.get("scaled-mean", 1, 3)
+    built: list[str] = []
+    text = refusal("can be had", tolerance=1e-6, target=target, construction="sum", progress=built.append)
+    assert "cells per axis" in text
+    assert "larger tolerance" in text
+    assert len(built) <= 3
+    quoted = float(text.split("about ")[1].split()[0])
+    c = pf.compile(target, tolerance=quoted, construction="sum")
+    assert quoted / 4 < c.certificate.bound <= quoted
+
+
+def test_a_tolerance_just_out_of_reach_names_the_smallest_bound_that_was_found() -> None:
+    target = pf.targets.get("scaled-mean", 1, 3)
+    quoted = float(
+        refusal("can be had", tolerance=1e-6, target=target, construction="sum").split("about ")[1].split()[0]
+    )
+    text = refusal("the smallest bound found is", tolerance=0.62 * quoted, target=target, construction="sum")
+    found = float(text.split("bound found is ")[1].split(",")[0])
+    cells = int(text.split("with ")[1].split()[0])
+    again = pf.compile(target, cells_per_axis=cells, construction="sum").certificate.bound
+    assert 0.62 * quoted < again <= found * 1.05
+
+
 def test_too_many_bits_for_float64() -> None:
     text = refusal("bits", cells_per_axis=16, target=pf.targets.get("scaled-mean", 1, 6), construction="paper")
     assert "49" in text

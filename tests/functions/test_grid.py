@@ -1,5 +1,7 @@
 """Grid, contexts, codes and plans: exact counts and bijections, compared with enumeration."""
 
+import json
+import time
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement, product
 from math import comb, factorial
@@ -15,8 +17,8 @@ import provenformer as pf
 from provenformer.constructions import registry
 from provenformer.constructions.paper.context import Sweep
 from provenformer.constructions.sum import layers as sums
-from provenformer.constructions.sum.codes import bn_codes, bose_chowla_codes, greedy_codes, next_prime
-from provenformer.functions.grid import ContextKind, Grid
+from provenformer.constructions.sum.codes import bn_codes, bose_chowla_codes, greedy_codes, next_prime, prime_from
+from provenformer.functions.grid import ContextKind, Grid, binomial
 
 KINDS: tuple[ContextKind, ...] = ("sets", "multisets", "sequences")
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -223,3 +225,32 @@ def test_id_bits_cover_the_largest_id(size: tuple[int, int, int], positional: bo
         q = sweep.context_ids(sweep.ids(contexts))
     largest = int(q.max(initial=0))
     assert largest.bit_length() <= pf.plan(*size, construction, positional).id_bits
+
+
+def test_counts_beyond_machine_numbers_are_exact_and_at_once() -> None:
+    """BERT_BASE's sizes: products by halves; `math.comb` and a search for the next prime would take minutes."""
+    assert all(binomial(top, chosen) == comb(top, chosen) for top in range(12) for chosen in range(12))
+    assert binomial(2**70 + 3, 200) == comb(2**70 + 3, 200)
+    began = time.process_time()
+    plan = registry.plan(768, 512, 256)
+    counted = plan.to_json()
+    assert time.process_time() - began < 20
+    # C(K + 511, 512) lies between K^512 / 512! and (K + 511)^512 / 512!, which have the same length.
+    assert plan.contexts.bit_length() == ((2**6144) ** 512 // factorial(512)).bit_length()
+    assert counted["contexts"] == "about 10^945,792"
+    assert json.loads(json.dumps(counted)) == counted
+    assert counted["token_dim"] == 768
+
+
+def test_a_bound_on_the_next_prime_is_not_below_it() -> None:
+    for size in (2**40 + 15, 10**60 + 7, 2**256, 2**300 + 1, 3**200):
+        assert prime_from(size) >= next_prime(size)
+        assert prime_from(size) <= next_prime(size) or prime_from(size) < size * 1.01
+
+
+def test_the_share_of_lost_cubes_is_exact_or_from_above() -> None:
+    small = Grid(1, 3, 4)
+    assert small.lost_share == 1 - Fraction(4 * 3 * 2, 4**3)
+    large = Grid(40, 400, 17)
+    k = large.column_count
+    assert 0 < large.lost_share == Fraction(400 * 399, 2 * k)

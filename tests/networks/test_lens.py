@@ -81,6 +81,22 @@ def test_scores_are_largest_for_the_nearest_answer(dtype: Any) -> None:
         compiled("reverse", 2, 5).to_transformer_lens([[0.5, 0.5]], answers=[1.0])
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", ["induction", "sort_by_rank", "reverse", "histogram"])
+def test_token_programs_answer_exactly(name: str, dtype: Any) -> None:
+    pytest.importorskip("transformer_lens", reason="the extra lens is not installed")
+    from provenformer.functions import programs
+
+    c = pf.compile_tokens(getattr(programs, name), vocab=6, seq_len=8)
+    ids = np.random.default_rng(5).integers(0, 6, size=(300, 8))
+    logits, cache = c.to_transformer_lens(dtype).run_with_cache(torch.from_numpy(ids))
+    found = logits.numpy()[..., 0].round() if c.numeric else logits.argmax(dim=-1).numpy()
+    assert np.array_equal(found, getattr(programs, name)(ids))
+    for b, weights in enumerate(c.attention(ids[0].tolist())):
+        shown = cache[f"blocks.{b}.attn.hook_pattern"].numpy()[0, : len(weights)]
+        np.testing.assert_allclose(shown, weights, atol=1e-10 if dtype is np.float64 else 1e-3)
+
+
 def test_an_edit_under_a_hook_changes_the_output() -> None:
     """Sorting without its heads leaves tokens where they are: hooks are the computation, not a copy of it."""
     pytest.importorskip("transformer_lens", reason="the extra lens is not installed")

@@ -23,6 +23,14 @@ Index = int | slice | tuple[int | slice | Array, ...] | Array
 INT64_LIMIT = 2**62
 
 
+def size_of(value: int) -> str:
+    """An integer for people: with separators, or what power of ten it is about when it would fill the line."""
+    if abs(value) < 10**15:
+        return f"{value:,}"
+    bits = value.bit_length()
+    return f"{value:.3e}" if bits < 997 else f"about 10^{(bits - 1) * 0.30103:,.0f}"
+
+
 def integer_dtype(bound: int) -> type:
     """The dtype in which integers of absolute value up to `bound` can be added without overflow."""
     return np.int64 if bound < INT64_LIMIT else object

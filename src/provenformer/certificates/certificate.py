@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from provenformer.bounds.integrals import SAMPLES, Kind, p_sum
 
-Domain = Literal["box", "space", "data"]
+Domain = Literal["box", "space", "data", "tokens"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,6 +56,9 @@ class Certificate:
         """The inequality and its kind, without the function: claim.py has the claim in full."""
         if self.domain == "data":
             return f"largest error <= {rounded_up(self.bound, 3)} on {self.details.get('pairs', 'its')} pairs"
+        if self.domain == "tokens":
+            sizes = f"{self.details.get('vocab_size')}^{self.details.get('seq_len')}"
+            return f"exact on all {sizes} sequences, margin {self.details.get('margin', 0):.3g}"
         if self.norm_order is None:
             return f"largest error <= {rounded_up(self.bound, 3)} over the {self.domain}, {self.kind}"
         return f"d_{in_full(self.norm_order)} <= {rounded_up(self.bound, 3)} over the {self.domain}, {self.kind}"
@@ -97,6 +100,10 @@ BASIS: dict[Kind, str] = {
     "lipschitz": "the bound holds if the Lipschitz constant claimed for f is right; sampling did not contradict it.",
     "statistical": f"f is a black box: an estimate from {SAMPLES:,} samples, which can miss what is rare; not a proof.",
 }
+TOKEN_BASIS = (
+    "the program was traced to a graph of whole numbers, which was compared with it on sequences; that every sequence is "
+    "answered exactly follows from ranges and margins, and is a theorem about the saved weights."
+)
 CIRCUIT_BASIS = (
     "f was traced to a graph, which was compared with f on samples; the bound is a theorem about the saved weights."
 )

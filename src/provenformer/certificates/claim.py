@@ -11,8 +11,17 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.bounds.integrals import Kind
-from provenformer.certificates.certificate import BASIS, CIRCUIT_BASIS, Certificate, Domain, in_full, rounded_up
+from provenformer.certificates.certificate import (
+    BASIS,
+    CIRCUIT_BASIS,
+    TOKEN_BASIS,
+    Certificate,
+    Domain,
+    in_full,
+    rounded_up,
+)
 from provenformer.functions.targets import Target, is_built_in
+from provenformer.functions.tokens import TokenProgram
 
 YOURS = "the function you gave"
 BUILT_IN = "built in"
@@ -38,6 +47,8 @@ class Claim:
     equivariant: bool = False  # the claim rests on it, and it is somebody's word
     notes: tuple[str, ...] = field(default=(), repr=False)  # what else one should know
     traced: bool = field(default=False, repr=False)  # the network is a circuit
+    vocab_size: int | None = field(default=None, repr=False)  # of a program on tokens
+    step: float | None = field(default=None, repr=False)  # between neighbouring outputs of a program
 
     def __str__(self) -> str:
         return "\n".join((f"claim:  {self.sentence}", f"target: {self.about}", f"basis:  {self.basis}", *self.notes))
@@ -48,6 +59,12 @@ class Claim:
         sizes = f"{self.seq_len} tokens of {self.token_dim} number{'s' if self.token_dim > 1 else ''}"
         if self.domain == "data":
             return f"largest error of an entry <= {rounded_up(self.bound)} on the {self.pairs:,} stored pairs only ({sizes})"
+        if self.domain == "tokens":
+            return (
+                f"every one of the {self.vocab_size}^{self.seq_len} sequences of {self.seq_len} tokens out of "
+                f"{self.vocab_size} is "
+                f"answered exactly: outputs lie {self.step:g} apart, and the largest error of one is <= {rounded_up(self.bound)}"
+            )
         place = f"the box {_box(self.support)}" if self.domain == "box" else "the whole space"
         if self.norm_order is None:
             return f"largest error of an entry <= {rounded_up(self.bound)} over {place} ({sizes})"
@@ -64,6 +81,8 @@ class Claim:
         """What the claim rests on, in our own words: those in a folder are anybody's."""
         if self.domain == "data":
             return "the network was run on these pairs; nothing is said of any other input."
+        if self.domain == "tokens":
+            return f"{self.kind}: {TOKEN_BASIS}"
         words = f"{self.kind}: {CIRCUIT_BASIS if self.traced else BASIS[self.kind]}"
         if self.kind == "lipschitz":
             words += f" The constant is {self.lipschitz:g}, declared by {self.declared_by}."
@@ -98,6 +117,21 @@ def claim_about(
         float(certificate.bound), certificate.norm_order, certificate.domain, certificate.kind, target.name, whose, digest,
         int(target.token_dim), int(target.seq_len), target.support, target.lipschitz, None, declared_by, assumed,
         notes, traced,
+    )  # fmt: skip
+
+
+def claim_about_program(
+    certificate: Certificate,
+    program: TokenProgram,
+    whose: str,
+    digest: str | None,
+    step: float,
+    notes: tuple[str, ...] = (),
+) -> Claim:
+    """The claim of a certificate about a program on tokens."""
+    return Claim(
+        float(certificate.bound), None, "tokens", certificate.kind, program.name, whose, digest, 1, program.seq_len, notes=notes,
+        traced=True, vocab_size=program.vocab_size, step=step,
     )  # fmt: skip
 
 

@@ -29,12 +29,14 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import BadFolder, ProvenformerError, Rejected, one_line
 from provenformer.certificates.certificate import Certificate, rounded_up
-from provenformer.certificates.claim import BUILT_IN, YOURS, Claim, claim_about, claim_about_pairs
+from provenformer.certificates.claim import BUILT_IN, YOURS, Claim, claim_about, claim_about_pairs, claim_about_program
 from provenformer.checker.derive import derive, false_statement
+from provenformer.functions import programs
 from provenformer.functions.grid import ContextKind, Grid
 from provenformer.functions.targets import Target
+from provenformer.functions.tokens import TokenProgram
 from provenformer.networks.circuit import CircuitNetwork
-from provenformer.storage import Saved, load, source_digest
+from provenformer.storage import Saved, built_in_program, import_function, load, source_digest
 
 CONTEXT_LIMIT = 1 << 27
 MOST_BITS = 64  # of the number of tokens on the grid: more cannot be counted through anyway
@@ -59,19 +61,25 @@ class Report:
         return {**vars(self), "claim": self.claim.to_json()}
 
 
-def verify(path: str | Path, target: Target | None = None, *, trust_target: bool = False) -> Report:
+def verify(path: str | Path, target: Target | TokenProgram | None = None, *, trust_target: bool = False) -> Report:
     """Check a saved folder. Hashes are not trusted: the bound is derived again from the weights.
 
     `target` is the function that the claim is checked against. Without one it is the built-in function that the folder names.
     Any other function that it names is imported, and so run, only with `trust_target=True`. The report says whose it was.
     Raises ProvenformerError when the folder is malformed, or when there is no target to check against.
     """
-    if target is not None and not isinstance(target, Target):
+    if target is not None and not isinstance(target, Target | TokenProgram):
         raise ProvenformerError(
-            f"target={target!r:.60} is not a Target; wrap your function: provenformer.Target(fn, d, n)."
+            f"target={target!r:.60} is not a Target; wrap your function: provenformer.Target(fn, d, n), or "
+            f"provenformer.TokenProgram "
+            "for a program on tokens."
         )
     saved = load(path, check_hashes=False)
     try:
+        if saved.certificate.domain == "tokens":
+            return _on_program(saved, target, trust_target)
+        if isinstance(target, TokenProgram):
+            raise ProvenformerError("this certificate is not about a program on tokens; give a Target.")
         return (
             _on_data(saved, target) if saved.certificate.domain == "data" else _on_function(saved, target, trust_target)
         )
@@ -109,6 +117,49 @@ def _on_circuit(network: CircuitNetwork, certificate: Certificate, target: Targe
     terms = {name: circuits.in_norm(value, target, claim.norm_order) for name, value in parts.items()}
     false = circuits.false_statement(certificate, found, target)
     return _compared(claim, circuits.in_norm(found.float64, target, claim.norm_order), terms, false)
+
+
+def _on_program(saved: Saved, given: Target | TokenProgram | None, trust_target: bool) -> Report:
+    """The claim is about all sequences of an alphabet."""
+    from provenformer.checker.tokens import derive as tokens  # noqa: PLC0415  (as large as the rest of the library)
+
+    program, whose = _program(saved, given, trust_target)
+    digest, recorded = source_digest(program), saved.manifest["target"].get("source_sha256")
+    changed = digest is not None and recorded is not None and digest != recorded
+    notes = ("note:   the source of this program is not the one that the network was made from.",) if changed else ()
+    stated = saved.certificate.details.get("step")
+    step = float(stated) if isinstance(stated, int | float) else 0.0
+    claim = claim_about_program(saved.certificate, program, whose, digest, step, notes)
+    try:
+        found, true_step = tokens.derive_program(saved.network, program)
+    except Rejected as verdict:
+        return Report(False, claim.bound, None, str(verdict), {}, claim)
+    terms = {name: value for name, value in vars(found).items() if np.isfinite(value)}
+    return _compared(claim, found.float64, terms, tokens.false_statement(saved.certificate, found, program, true_step))
+
+
+def _program(saved: Saved, given: Target | TokenProgram | None, trust_target: bool) -> tuple[TokenProgram, str]:
+    """The program to check against, and whose it is."""
+    spec = saved.manifest["target"]
+    if spec["source"] != "program":
+        raise ProvenformerError(
+            "the certificate is about a program on tokens, but the manifest names none: they do not belong together."
+        )
+    if isinstance(given, Target):
+        raise ProvenformerError("this certificate is about a program on tokens; give a provenformer.TokenProgram.")
+    if given is not None:
+        return given, f"{BUILT_IN}, and {YOURS}" if programs.is_built_in(given) else YOURS
+    if (program := built_in_program(spec)) is not None:
+        return program, BUILT_IN
+    if trust_target and "import" in spec:
+        function = import_function(spec["import"])
+        whose = f"imported from {spec['import']}, which the folder names"
+        return TokenProgram(function, spec["vocab_size"], spec["seq_len"], spec["name"]), whose
+    named = f"the folder names the program {spec['import']}" if "import" in spec else "the program has no import path"
+    trust = ", or import it with trust_target=True (--trust-target) if you trust the folder" if "import" in spec else ""
+    raise ProvenformerError(
+        f"{named}; name the program yourself, target=TokenProgram(fn, vocab_size, seq_len) (--target){trust}."
+    )
 
 
 def _on_data(saved: Saved, given: Target | None) -> Report:

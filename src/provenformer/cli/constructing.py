@@ -1,4 +1,4 @@
-"""From a function or from data to a network: `demo`, `targets`, `plan`, `compile`, `memorize`, `benchmark`."""
+"""From a function or from data to a network: `demo`, `targets`, `plan`, `compile`, `memorize`, `tokens`, `benchmark`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from provenformer.cli.options import (
     TokenDim,
     console,
     print_json,
+    program_of,
     read_pairs,
     target_of,
     working,
 )
 from provenformer.compiler.compile import CIRCUIT
 from provenformer.compiler.request import MAX_UNITS
-from provenformer.functions import targets
+from provenformer.functions import programs, targets
 from provenformer.look.summary import certificate_text, plan_table
 from provenformer.storage import source_digest
 
@@ -160,6 +161,36 @@ def memorize(
         print_json({**parts, "folder": str(output)})
     else:
         console.print(f"{c.network.layers:,} layers, saved to {one_line(output)}\n{claim}", soft_wrap=True)
+
+
+def compile_program(
+    program: Annotated[str, typer.Argument(help="A program of the library, or module:function on arrays (..., n).")],
+    vocab: Annotated[int, typer.Option("--vocab", "-V", help="Tokens of the alphabet, 0 to V - 1.")] = 8,
+    seq_len: SeqLen = 8,
+    pad: Annotated[bool, typer.Option("--pad", help="The last token ends shorter sequences (library only).")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Save to this folder.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """A program on tokens as a Transformer that answers every sequence exactly; what each head does, in words."""
+    with working(f"compiling {program}") as say:
+        asked = (
+            programs.get(program, vocab, seq_len, pad) if ":" not in program else program_of(program, vocab, seq_len)
+        )
+        c = pf.compile_tokens(asked, construction="circuit", progress=say)
+        if output is not None:
+            c.save(output)
+    if as_json:
+        sizes = {"parameters": c.network.parameters, "blocks": c.network.blocks, "heads": c.circuit.sizes}
+        print_json({**sizes, "certificate": c.certificate.to_json(), "folder": output and str(output)})
+        return
+    console.print(str(c.circuit), soft_wrap=True)
+    bounds = ", ".join(f"{value:.2g} in {name}" for name, value in c.certificate.bounds.items())
+    console.print(
+        f"{c.network.parameters:,} parameters; {c.certificate.short}; errors at most {bounds}", soft_wrap=True
+    )
+    if output is not None:
+        where, named = one_line(output), f" --target {one_line(program)}" if ":" in program else ""
+        console.print(f"saved to {where}; check it with: provenformer verify {where}{named}", soft_wrap=True)
 
 
 def benchmark(

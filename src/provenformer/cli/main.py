@@ -19,7 +19,7 @@ ABOUT = """Construct a Transformer for a sequence-to-sequence function, without 
 
 A first look: `provenformer demo`. A network of your own: `compile` (a built-in target, or module:function), then `verify`
 (derives the bound again from the weights), `run`, `report`, `explore`. Sizes before building: `plan`. A data set in the
-weights: `memorize`. Cheaper mixers for BERT: `bert`."""
+weights: `memorize`. A program on tokens: `tokens`. Cheaper mixers for BERT: `bert`."""
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=ABOUT)
 
@@ -49,6 +49,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "distance": using.distance,
     "trace": using.trace,
     "memorize": constructing.memorize,
+    "tokens": constructing.compile_program,
     "benchmark": constructing.benchmark,
     "report": showing.write_report,
     "explore": showing.explore,

@@ -19,8 +19,9 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, one_line
 from provenformer.base.files import parse_json
 from provenformer.bounds.integrals import Kind
-from provenformer.functions import targets
+from provenformer.functions import programs, targets
 from provenformer.functions.targets import Target
+from provenformer.functions.tokens import TokenProgram
 from provenformer.storage import Saved, import_function
 
 # No markup: names come from users and from folders, and "[green]holds[/green]" in one of them is only a name.
@@ -80,12 +81,21 @@ def against(saved: Saved, name: str, lipschitz: float | None = None, vanishes_ou
         raise ProvenformerError(
             "the network was made from pairs of sequences, not from a function; leave --target out."
         )
+    if spec["source"] == "program":
+        raise ProvenformerError("the network was made from a program on tokens, not from a function on numbers.")
     net, support = saved.network, (tuple(spec["support"][0]), tuple(spec["support"][1]))
     if ":" not in name:
         return targets.get(name, net.token_dim, net.seq_len, support)
     return Target(
         typed_function(name), net.token_dim, net.seq_len, net.positions is None, lipschitz, support, name, vanishes_outside
     )  # fmt: skip
+
+
+def program_of(name: str, vocab_size: int, seq_len: int) -> TokenProgram:
+    """A program on tokens as the user names it: of the library, or module:function."""
+    if ":" not in name:
+        return programs.get(name, vocab_size, seq_len)
+    return TokenProgram(typed_function(name), vocab_size, seq_len, name)
 
 
 def typed_function(name: str) -> Any:

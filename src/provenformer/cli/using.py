@@ -31,6 +31,7 @@ from provenformer.cli.options import (
     errors,
     print_json,
     print_sequences,
+    program_of,
     read_sequences,
     target_of,
     working,
@@ -55,6 +56,10 @@ def run(folder: Folder, inputs: Sequences = "-", as_json: AsJson = False) -> Non
 def _outside(saved: Saved, x: FloatArray) -> str | None:
     """What to say of sequences that the certificate is not about."""
     spec = saved.manifest["target"]
+    if spec["source"] == "program":
+        tokens = ((x >= 0) & (x < spec["vocab_size"]) & (x == np.rint(x))).all(axis=(-2, -1))
+        words = f"not of tokens 0 to {spec['vocab_size'] - 1}; the certificate is not about them."
+        return None if tokens.all() else f"note: {np.sum(~tokens):,} of {tokens.size:,} sequences are {words}"
     if spec["source"] == "data" or spec["vanishes_outside"]:  # pairs, or the whole space
         return None
     low, high = (np.asarray(end)[:, None] for end in spec["support"])
@@ -76,9 +81,14 @@ def verify(
     """Check a saved network independently: re-derive the bound from the weights. Exit code 1 if it does not hold."""
     if target is None and (lipschitz is not None or vanishes_outside):
         raise ProvenformerError("--lipschitz and --vanishes-outside are what you say of the --target; name it, too.")
-    given = None
+    given: pf.Target | pf.TokenProgram | None = None
     if target is not None:
-        given = against(pf.load(folder, check_hashes=False), target, lipschitz, vanishes_outside)
+        saved = pf.load(folder, check_hashes=False)
+        spec = saved.manifest["target"]
+        if spec["source"] == "program":
+            given = program_of(target, spec["vocab_size"], spec["seq_len"])
+        else:
+            given = against(saved, target, lipschitz, vanishes_outside)
     with working(f"verifying {folder}"):
         report = pf.verify(folder, given, trust_target=trust_target)
     if as_json:

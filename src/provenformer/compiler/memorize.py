@@ -1,4 +1,4 @@
-"""Finite data: memorise given pairs of sequences, or compile a function on tokens. No grid, so no exponential cost.
+"""Finite data: memorise given pairs of sequences. No grid, so no exponential cost.
 
 With only S pairs, contexts are just those: a token is recoded where W_1 x passes its window, snapped to a whole number,
 and from there on the sum construction applies, with codes drawn at random until all needed ids differ. That is
@@ -9,10 +9,8 @@ A constant takes O(d).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 RECODE = "recode"
 SMALLEST_GAP = 2.0**-32  # between different tokens, along the reading direction, relative to their size
 SAME_OUTPUT = 2.0**-44  # outputs of one context that differ by less, relative to the largest, differ by rounding only
-MOST_BITS = 64  # of the number of sequences: more cannot be listed anyway
 BASIS = "the network was run on every given input; the bound is the largest error over all of them, as executed."
 
 
@@ -66,41 +63,6 @@ class Memorized:
 
     def __repr__(self) -> str:
         return f"Memorized({len(self.inputs):,} pairs, {self.network!r}, {self.certificate.short})"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class CompiledTokens:
-    """A function on token sequences as a network: call it with a list of tokens."""
-
-    vocab: tuple[Any, ...]
-    numeric: bool  # whether outputs are numbers instead of tokens
-    memorized: Memorized
-
-    @property
-    def network(self) -> Network:
-        return self.memorized.network
-
-    @property
-    def certificate(self) -> Certificate:
-        return self.memorized.certificate
-
-    def to_torch(self) -> nn.Module:
-        """The network as a torch module: (..., 1, seq_len), every token its index in the vocabulary, to the same shape."""
-        return self.memorized.to_torch()
-
-    def __call__(self, tokens: Sequence[Any]) -> list[Any]:
-        """Run the network on one sequence; token outputs are decoded to the nearest token."""
-        y = self.network(_encode(self.vocab, tokens, self.network.seq_len))[0]
-        if self.numeric:
-            return [float(v) for v in y]
-        return [self.vocab[round(float(v))] for v in y]
-
-    def save(self, path: str | Path) -> None:
-        """Write the network and its data to a folder."""
-        self.memorized.save(path)
-
-    def __repr__(self) -> str:
-        return f"CompiledTokens({len(self.vocab):,} tokens, {self.network!r}, {self.certificate.short})"
 
 
 def memorize(
@@ -208,64 +170,6 @@ def _same(first: FloatArray, second: FloatArray, all_outputs: FloatArray) -> boo
 def _differ(first: FloatArray, second: FloatArray, all_outputs: FloatArray) -> Any:
     """Where outputs differ by more than rounding. What is taken for rounding is still part of the certified error."""
     return np.abs(first - second) > SAME_OUTPUT * np.abs(all_outputs).max(initial=0.0)
-
-
-def compile_tokens(
-    fn: Callable[[list[Any]], Sequence[Any]], vocab: Sequence[Any], seq_len: int, *, max_layers: int = LAYER_LIMIT
-) -> CompiledTokens:
-    """A network for a function on all sequences of `seq_len` tokens; fn returns as many tokens of the vocabulary, or numbers.
-
-    A token is its index in the vocabulary; positions are used, so any function can be compiled.
-    """
-    try:
-        vocab = tuple(vocab)
-        distinct = len(set(vocab))
-    except TypeError as error:
-        raise ProvenformerError(
-            f"vocab is not a list of tokens that can be told apart ({error}); use strings."
-        ) from error
-    if distinct != len(vocab) or not vocab:
-        raise ProvenformerError(f"vocab={vocab} is empty or has a token twice; list each token once.")
-    if require_whole("seq_len", seq_len) < 2:
-        raise ProvenformerError(f"seq_len={seq_len} is below the limit 2; use at least 2 tokens.")
-    if seq_len * np.log2(len(vocab)) > MOST_BITS:
-        raise ProvenformerError(
-            f"{len(vocab)} tokens at seq_len={seq_len:,} give more than 2^{MOST_BITS} sequences; use a smaller vocabulary or "
-            "shorter sequences."
-        )
-    count = len(vocab) ** seq_len
-    if 3 * count * seq_len > max_layers:
-        raise ProvenformerError(
-            f"{len(vocab)} tokens at seq_len={seq_len} give {count:,} sequences, up to {3 * count * seq_len:,} layers "
-            f"(limit {max_layers:,}); use a smaller vocabulary or shorter sequences."
-        )
-    sequences = [list(tokens) for tokens in product(vocab, repeat=seq_len)]
-    results = [_call(fn, tokens) for tokens in sequences]
-    numeric = not all(v in vocab for row in results for v in row)
-    try:
-        encoded = np.array([[float(v if numeric else vocab.index(v)) for v in row] for row in results])
-    except (TypeError, ValueError) as error:
-        raise ProvenformerError(f"the function must return tokens of the vocabulary or numbers ({error}).") from error
-    inputs = np.array(list(product(range(len(vocab)), repeat=seq_len)), dtype=np.float64)
-    memorized = memorize(inputs[:, None, :], encoded[:, None, :], positional=True, max_layers=max_layers)
-    return CompiledTokens(vocab, numeric, memorized)
-
-
-def _call(fn: Callable[[list[Any]], Sequence[Any]], tokens: list[Any]) -> list[Any]:
-    try:
-        row = list(fn(list(tokens)))
-    except Exception as error:
-        raise ProvenformerError(f"the function raised {type(error).__name__}: {error} on {tokens}.") from error
-    if len(row) != len(tokens):
-        raise ProvenformerError(f"the function returned {len(row)} items for {len(tokens)} tokens {tokens}.")
-    return row
-
-
-def _encode(vocab: tuple[Any, ...], tokens: Sequence[Any], seq_len: int) -> FloatArray:
-    unknown = [t for t in tokens if t not in vocab]
-    if unknown or len(tokens) != seq_len:
-        raise ProvenformerError(f"tokens {list(tokens)} are not {seq_len} tokens of the vocabulary {list(vocab)}.")
-    return np.array([[float(vocab.index(t)) for t in tokens]])
 
 
 def _require_pairs(inputs: Any, outputs: Any) -> tuple[FloatArray, FloatArray]:

@@ -96,9 +96,18 @@ def compile_table(how: Construction, target: Target, request: Request, choice: s
         certificate = certify(piecewise, norm_order, kind, blueprint.budget, tolerance)
         return Draft(sizes, piecewise, blueprint.modified, certificate)
 
+    def feasible(cells: int) -> Plan | None:
+        try:
+            sizes = plan_for(target, cells, how.name)
+            sizes.require_buildable(max_layers)
+            require_float64(sizes.id_bits)
+        except ProvenformerError:
+            return None
+        return sizes
+
     if tolerance is not None and cells_per_axis is None:
         fewest = how.fewest_cells(target, norm_order, require_tolerance(tolerance))
-        draft = coarsest_that_certifies(attempt, tolerance, fewest)
+        draft = coarsest_that_certifies(attempt, feasible, tolerance, fewest)
     elif cells_per_axis is not None and tolerance is None:
         draft = attempt(cells_per_axis)
     else:

@@ -7,11 +7,13 @@ from fractions import Fraction
 from typing import Any
 
 from provenformer.base.errors import TooLarge
+from provenformer.base.exact import size_of
 from provenformer.functions.grid import Grid
 from provenformer.networks.stack import block_parameters
 
 LAYER_LIMIT = 10_000_000
 ATTENTION_LIMIT = 100_000
+LONGEST_BITS = 14_000  # of an integer that is written digit by digit: Python reads 4,300 digits back
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,7 +77,8 @@ class Plan:
     def __repr__(self) -> str:
         g = self.grid
         sizes = f"d={g.token_dim}, n={g.seq_len}, N={g.cells_per_axis}"
-        return f"Plan({self.construction}, {sizes}: {self.blocks:,} blocks, {self.parameters:,} parameters)"
+        counted = f"{size_of(self.blocks)} blocks, {size_of(self.parameters)} parameters"
+        return f"Plan({self.construction}, {sizes}: {counted})"
 
     def require_buildable(self, layer_limit: int = LAYER_LIMIT) -> None:
         """Raise TooLarge when the network is over the size limit."""
@@ -83,19 +86,20 @@ class Plan:
         what = f"cells_per_axis={g.cells_per_axis} with token_dim={g.token_dim}, seq_len={g.seq_len}"
         if self.attention_layers > ATTENTION_LIMIT:
             raise TooLarge(
-                f"{what} needs {self.attention_layers:,} attention layers (limit {ATTENTION_LIMIT:,}); "
+                f"{what} needs {size_of(self.attention_layers)} attention layers (limit {ATTENTION_LIMIT:,}); "
                 f"use fewer cells{self.way_out}."
             )
         needed, of = self.size
         if needed > layer_limit:
             raise TooLarge(
-                f"{what} needs {needed:,} {of} (limit {layer_limit:,}, construction='{self.construction}'); "
+                f"{what} needs {size_of(needed)} {of} (limit {layer_limit:,}, construction='{self.construction}'); "
                 f"use fewer cells{self.way_out}, or raise max_layers."
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, for machines; big integers stay integers."""
-        return {
+        """Everything, for machines; big integers stay integers up to 4,300 digits, beyond they are words ("about 10^946,869")."""
+        share, short = self.lost_share, self.lost_share.denominator.bit_length() <= LONGEST_BITS
+        exact = {
             **asdict(self.grid),
             "construction": self.construction,
             "positional": self.positional,
@@ -107,10 +111,19 @@ class Plan:
             "contexts": self.contexts,
             "id_bits": self.id_bits,
             "lost_share": float(self.lost_share),
-            "lost_share_exact": str(self.lost_share),
+            "lost_share_exact": str(share) if short else f"{size_of(share.numerator)} / {size_of(share.denominator)}",
             "residual_layers": self.residual_layers,
             "residual_parameters": self.residual_parameters,
         }
+        stages = {name: _in_json(layers) for name, layers in self.stages.items()}
+        return {name: _in_json(value) if type(value) is int else value for name, value in exact.items()} | {
+            "stages": stages
+        }
+
+
+def _in_json(value: int) -> int | str:
+    """As it is, if Python and others can read it back."""
+    return value if value.bit_length() <= LONGEST_BITS else size_of(value)
 
 
 @dataclass(frozen=True, repr=False)

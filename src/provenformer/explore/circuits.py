@@ -13,6 +13,7 @@ from provenformer.anatomy.nodes import Node, repeats
 from provenformer.anatomy.words import upper
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
+from provenformer.base.exact import size_of
 from provenformer.certificates.certificate import CIRCUIT_TERM_MEANINGS, in_full
 from provenformer.compiler import compile as compiler
 from provenformer.explore.settings import FieldError, Fields, choice, number, numbers_of_tokens, whole
@@ -21,7 +22,6 @@ from provenformer.functions.targets import Target
 from provenformer.look.circuit import CircuitSubject, node_values
 from provenformer.look.loading import load_subject
 from provenformer.look.patterns import Pattern, shown_patterns
-from provenformer.look.summary import count
 from provenformer.networks.circuit import CircuitNetwork
 
 GIVEN = "network"  # the target's name for the network that the explorer was started with
@@ -112,7 +112,7 @@ def circuit_view(subject: CircuitSubject) -> dict[str, Any]:
         "seq_len": subject.seq_len,
         "low": subject.support[0].tolist(),
         "high": subject.support[1].tolist(),
-        "sizes": [[name, count(size)] for name, size in sizes.items()],
+        "sizes": [[name, size_of(size)] for name, size in sizes.items()],
         "bound": {
             "value": certificate.bound,
             "text": f"{norm} ≤ {upper(certificate.bound)}",

@@ -9,6 +9,7 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
+from provenformer.base.exact import size_of
 from provenformer.certificates.certificate import TERM_MEANINGS
 from provenformer.compiler.tables import plan_for
 from provenformer.constructions import registry
@@ -19,7 +20,7 @@ from provenformer.explore.settings import PLAN_LIMITS, Knobs, Settings
 from provenformer.functions import targets
 from provenformer.look.measured import measured_distance
 from provenformer.look.slices import between, moved
-from provenformer.look.summary import count, number
+from provenformer.look.summary import number
 
 SLICE_POINTS = 97
 START = [[0.13, 0.87, 0.47, 0.29, 0.68, 0.94], [0.57, 0.22, 0.81, 0.07, 0.38, 0.66]]  # as many rows and tokens as drawn
@@ -49,13 +50,13 @@ def _sizes(sizes: Plan) -> dict[str, Any]:
     return {
         "cells": sizes.grid.cells_per_axis,
         "positional": sizes.positional,
-        "stages": [{"name": name, "layers": count(layers)} for name, layers in sizes.stages.items()],
-        "layers": count(sizes.layers),
-        "blocks": count(sizes.blocks),
-        "parameters": count(sizes.parameters),
-        "contexts": count(sizes.contexts),
+        "stages": [{"name": name, "layers": size_of(layers)} for name, layers in sizes.stages.items()],
+        "layers": size_of(sizes.layers),
+        "blocks": size_of(sizes.blocks),
+        "parameters": size_of(sizes.parameters),
+        "contexts": size_of(sizes.contexts),
         "id_bits": sizes.id_bits,
-        "hidden_dim": count(sizes.hidden_dim),
+        "hidden_dim": size_of(sizes.hidden_dim),
         "lost": f"{float(sizes.lost_share):.1%}",
     }
 
@@ -94,7 +95,7 @@ def network_view(built: Built) -> dict[str, Any]:
     c, ids = built.compiled, built.naming
     return {
         "plan": {**_sizes(c.plan), "predicted": False},
-        "built": {"blocks": count(c.network.blocks), "parameters": count(c.network.parameters)},
+        "built": {"blocks": size_of(c.network.blocks), "parameters": size_of(c.network.parameters)},
         "token_dim": c.grid.token_dim,
         "seq_len": c.grid.seq_len,
         "cells": c.grid.cells_per_axis,

@@ -16,6 +16,10 @@ def load_subject(path: str | Path, target: Target | None = None) -> Subject | Ci
     """A folder written by `compile` or `memorize`; `target` is the function, where the folder does not name a built-in one."""
     try:
         saved = load(path)
+        if saved.manifest["target"]["source"] == "program":
+            raise ProvenformerError(
+                f"{path} is a program on tokens, which this does not show; print what its heads do: provenformer tokens."
+            )
         if isinstance(saved.network, CircuitNetwork):
             return CircuitSubject.of_saved(saved, target)
         return Subject.of_saved(saved, target)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from provenformer.base.exact import size_of
 from provenformer.certificates.certificate import Certificate
 from provenformer.certificates.claim import Claim
 from provenformer.constructions.plan import CircuitPlan, Plan
@@ -17,13 +18,6 @@ def number(value: float) -> str:
     return f"{value:.3g}" if value else "0"
 
 
-def count(value: int) -> str:
-    """An integer with separators, or its size when it would fill the line."""
-    return (
-        f"{value:,}" if value < 10**15 else f"{value:.3e}" if value < 10**300 else f"about 2^{value.bit_length() - 1}"
-    )
-
-
 def plan_table(plan: Plan | CircuitPlan) -> Table:
     """Layers per stage and the totals."""
     if isinstance(plan, CircuitPlan):
@@ -33,26 +27,28 @@ def plan_table(plan: Plan | CircuitPlan) -> Table:
     title = f"{plan.construction} construction, {theorem}: d={g.token_dim}, n={g.seq_len}, N={g.cells_per_axis}"
     table = Table("quantity", "value", title=title, title_justify="left", box=None)
     for stage, layers in plan.stages.items():
-        table.add_row(f"layers: {stage}", count(layers))
-    table.add_row(f"blocks, {count(plan.hidden_dim)} hidden units", count(plan.blocks))
-    table.add_row("parameters", count(plan.parameters))
-    table.add_row("contexts", count(plan.contexts))
-    table.add_row("id bits", str(plan.id_bits))
+        table.add_row(f"layers: {stage}", size_of(layers))
+    table.add_row(f"blocks, {size_of(plan.hidden_dim)} hidden units", size_of(plan.blocks))
+    table.add_row("parameters", size_of(plan.parameters))
+    table.add_row("contexts", size_of(plan.contexts))
+    table.add_row("id bits", f"{plan.id_bits:,}")
     table.add_row("cubes lost (output 0)", f"{float(plan.lost_share):.2%}")
-    table.add_row("residual network (Lin & Jegelka): layers", count(plan.residual_layers))
-    table.add_row("residual network: parameters", count(plan.residual_parameters))
+    table.add_row("residual network (Lin & Jegelka): layers", size_of(plan.residual_layers))
+    table.add_row("residual network: parameters", size_of(plan.residual_parameters))
     return table
 
 
 def circuit_table(plan: CircuitPlan) -> Table:
     """The sizes of a circuit."""
     table = Table("quantity", "value", title=f"d={plan.token_dim}, n={plan.seq_len}", title_justify="left", box=None)
-    table.add_row("blocks", count(plan.blocks))
-    table.add_row("heads", count(plan.heads))
-    table.add_row("hidden units", f"{count(plan.units)}, at most {count(max(plan.hidden_units, default=0))} in a block")
-    table.add_row("channels", count(plan.channels))
-    table.add_row("parameters", count(plan.parameters))
-    table.add_row("bytes, float64", count(plan.bytes))
+    table.add_row("blocks", size_of(plan.blocks))
+    table.add_row("heads", size_of(plan.heads))
+    table.add_row(
+        "hidden units", f"{size_of(plan.units)}, at most {size_of(max(plan.hidden_units, default=0))} in a block"
+    )
+    table.add_row("channels", size_of(plan.channels))
+    table.add_row("parameters", size_of(plan.parameters))
+    table.add_row("bytes, float64", size_of(plan.bytes))
     return table
 
 

@@ -8,13 +8,13 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from provenformer.base.exact import size_of
 from provenformer.base.version import __version__
 from provenformer.certificates.certificate import TERM_MEANINGS, in_full, rounded_up
 from provenformer.constructions.plan import Plan
 from provenformer.functions import targets
 from provenformer.look.context_ids import OUTSIDE, REPEATED, VALID
 from provenformer.look.subject import Subject
-from provenformer.look.summary import count
 from provenformer.report.figures import sequence_name
 from provenformer.report.findings import Findings
 from provenformer.report.pictures import Picture
@@ -80,7 +80,7 @@ def number(value: float | int | None) -> Markup:
     if value is None:
         return Markup("<span>not built</span>")
     if isinstance(value, int):
-        shown = count(value)
+        shown = size_of(value)
         return Markup('<data value="{}">{}</data>').format(value, shown)
     exact = float(value)
     return Markup('<data value="{}">{}</data>').format(repr(exact), f"{exact + 0.0:,.6g}")  # + 0.0: no minus zero

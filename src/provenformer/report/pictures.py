@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from provenformer.anatomy.circuit import Circuit
+from provenformer.base.exact import size_of
 from provenformer.constructions.relax import TINY_WIDTH
 from provenformer.look.context_ids import OUTSIDE, REPEATED
 from provenformer.look.slices import Surface
-from provenformer.look.summary import count
 from provenformer.networks.stages import VALUES
 from provenformer.report import figures, figures_ids
 from provenformer.report.figures import MOST_EDGES, entry_name, sequence_name
@@ -245,7 +245,7 @@ def _context_note(found: Findings) -> str:
     table, shown = found.ids, int(found.ids.valid.sum())
     if shown == table.contexts:
         return ""
-    return f" {shown} of {count(table.contexts)} contexts are drawn, evenly spread."
+    return f" {shown} of {size_of(table.contexts)} contexts are drawn, evenly spread."
 
 
 def _sample_note(found: Findings) -> str:
@@ -254,7 +254,7 @@ def _sample_note(found: Findings) -> str:
     notes = [_context_note(found)]
     repeated = sum(kind == REPEATED for kind in table.kinds)
     if repeated < table.repeated:
-        notes.append(f" {repeated} of {count(table.repeated)} contexts with repeated tokens are drawn.")
+        notes.append(f" {repeated} of {size_of(table.repeated)} contexts with repeated tokens are drawn.")
     if OUTSIDE in table.kinds:
         notes.append(" One sequence has a token outside the box.")
     if table.moments_left_out:

@@ -88,6 +88,8 @@ class Saved:
             return None, f"the folder names the function {spec['import']}, which is not imported unless you say so"
         if spec["source"] == "data":
             return None, "the network was made from pairs of sequences"
+        if spec["source"] == "program":
+            return None, "the network was made from a program on tokens"
         return None, "the function has no import path, so the folder holds only its network"
 
     def import_target(self) -> Target:

@@ -14,6 +14,7 @@ from typing import Any
 from provenformer.base.errors import BadFolder, one_line
 from provenformer.bounds.integrals import KINDS, NORM_LIMIT
 from provenformer.functions.targets import SIZE_LIMIT
+from provenformer.functions.tokens import LENGTH_LIMIT, VOCAB_LIMIT
 from provenformer.networks.circuit import DEEPEST
 
 FORMAT = 1
@@ -154,12 +155,13 @@ TARGETS: dict[str, dict[str, Check]] = {
     "import": {**FUNCTION, "import": word},
     "opaque": FUNCTION,
     "data": {},
+    "program": {"name": word, "vocab_size": partial(whole, 1, VOCAB_LIMIT), "seq_len": partial(whole, 1, LENGTH_LIMIT)},
 }
 
 
 def _target(place: str, value: Any) -> None:
     record({"source": partial(one_of, list(TARGETS))}, {}, place, value)
-    record(TARGETS[value["source"]], {"source_sha256": word}, place, value)
+    record(TARGETS[value["source"]], {"source_sha256": word, "import": word}, place, value)
 
 
 MANIFEST_ENTRIES: dict[str, Check] = {
@@ -180,7 +182,7 @@ CERTIFICATE_ENTRIES: dict[str, Check] = {
     "terms": partial(mapping, positive),
     "kind": partial(one_of, KINDS),
     "norm_order": partial(optional, partial(number, 1, NORM_LIMIT)),
-    "domain": partial(one_of, ["box", "space", "data"]),
+    "domain": partial(one_of, ["box", "space", "data", "tokens"]),
     "basis": word,
     "ramp": positive,
     "clip_low": row,

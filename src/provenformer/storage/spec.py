@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any
 
 from provenformer.base.errors import ProvenformerError, TargetError, one_line
-from provenformer.functions import targets
+from provenformer.functions import programs, targets
 from provenformer.functions.targets import Target
+from provenformer.functions.tokens import TokenProgram
 
 
 def target_spec(target: Target) -> dict[str, Any]:
@@ -37,7 +38,31 @@ def target_spec(target: Target) -> dict[str, Any]:
     return {**spec, "source": "opaque"}
 
 
-def source_digest(target: Target) -> str | None:
+def program_spec(program: TokenProgram) -> dict[str, Any]:
+    """How to find a program on tokens again: a name of `provenformer.programs`, an import path, or its sizes alone."""
+    spec = {
+        "source": "program",
+        "name": one_line(program.name),
+        "vocab_size": program.vocab_size,
+        "seq_len": program.seq_len,
+    }
+    if digest := source_digest(program):
+        spec["source_sha256"] = digest
+    module, qualname = getattr(program.fn, "__module__", None), getattr(program.fn, "__qualname__", "<")
+    if not programs.is_built_in(program) and module and "<" not in qualname and module != "__main__":
+        spec["import"] = f"{module}:{qualname}"
+    return spec
+
+
+def built_in_program(spec: dict[str, Any]) -> TokenProgram | None:
+    """The program of `provenformer.programs` that a spec names, unless it names a function to import, or none of them."""
+    name = spec["name"].removesuffix(programs.PADDED)
+    if "import" in spec or name not in programs.names():
+        return None
+    return programs.get(name, spec["vocab_size"], spec["seq_len"], pad=name != spec["name"])
+
+
+def source_digest(target: Target | TokenProgram) -> str | None:
     """sha256 of the function's source as Python finds it, without indentation and empty lines; None without a source.
 
     It tells one text from another: what the text refers to (globals, other functions) is not part of it.

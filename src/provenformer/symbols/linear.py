@@ -42,12 +42,13 @@ def add(graph: Graph, x: Lin, y: Lin, factor: float = 1.0) -> Lin:
         terms[i] = _tidy(graph, graph.atoms[i], before.own + factor * term.own, mix, rows)
     result = _lin(rows, terms, x.constant + factor * y.constant, 0.0)
     shared = x.terms.keys() & y.terms.keys()
-    exact = abs(factor) == 1 and not shared and not (x.constant.any() and y.constant.any())
+    slack = x.slack + _up(abs(factor), y.slack)
+    if abs(factor) == 1 and not shared and not (x.constant.any() and y.constant.any()):  # nothing is computed
+        return _with_slack(result, slack)
     plain = abs(factor) == 1 and all(t.mix is None for lin in (x, y) for i, t in lin.terms.items() if i in shared)
     # a sum of two numbers is off by a share of itself: what cancels leaves nothing
     moved = size(graph, result) + (0.0 if plain else _up(abs(factor), size(graph, y)))
-    rounding = 0.0 if exact else _up(gamma(2), moved)
-    return _with_slack(result, x.slack + _up(abs(factor), y.slack) + rounding)
+    return _with_slack(result, slack + _up(gamma(2), moved))
 
 
 def scale(graph: Graph, x: Lin, factors: FloatArray | float) -> Lin:

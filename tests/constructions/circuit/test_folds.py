@@ -99,7 +99,7 @@ def test_quadratics_are_recognised() -> None:
 
 
 def test_depth_trades_blocks_for_units() -> None:
-    """x times the mean within 1e-6: 1,001 units in one block, 38 in ten."""
+    """x times the mean within 1e-6: 1,009 units in one block, 38 in ten."""
     f, sizes, bounds = pf.targets.get("scaled-mean", 1, 512), {}, {}
     x = f.sample(200)
     for depth in (0, 8):

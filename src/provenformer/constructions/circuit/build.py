@@ -272,9 +272,10 @@ def _last_readers(lowered: Lowered) -> dict[int, int]:
             reads.add(part.source.index)
         for i in reads:
             last[i] = max(last[i], part.layer)
+    end = lowered.layers + 1
     for x in lowered.outputs:
         for i in x.coefficients:
-            last[i] = lowered.layers + 1
+            last[i] = end
     return last
 
 

@@ -18,6 +18,7 @@ from provenformer.base.errors import ProvenformerError
 
 GREEDY_LIMIT = 1_000  # sums; beyond, the greedy search costs more time than its smaller codes are worth
 GREEDY_ORDER = 64
+SEARCHED_BITS = 256  # the next prime is found in milliseconds
 FIELD_LIMIT = 2**27  # elements of GF(q^n) that are enumerated for the logarithms
 
 
@@ -34,7 +35,8 @@ def bn_codes(size: int, order: int) -> tuple[int, ...]:
 
 def greedy_is_cheap(size: int, order: int) -> bool:
     """Whether the greedy search takes a fraction of a second."""
-    return order <= GREEDY_ORDER and comb(size + order - 1, order) <= GREEDY_LIMIT
+    # The number of sums is at least `size`, which may be too long to count with.
+    return order <= GREEDY_ORDER and size <= GREEDY_LIMIT and comb(size + order - 1, order) <= GREEDY_LIMIT
 
 
 def greedy_codes(size: int, order: int) -> tuple[int, ...]:
@@ -80,6 +82,17 @@ def next_prime(at_least: int) -> int:
     while not candidate.is_prime():
         candidate += 1
     return int(candidate)
+
+
+def prime_from(at_least: int) -> int:
+    """`next_prime`, or a number that is not below it where a search would take long.
+
+    Dusart (2010, Proposition 6.8): for x >= 396,738 there is a prime in (x, x (1 + 1 / (25 ln^2 x))].
+    """
+    bits = at_least.bit_length()
+    if bits <= SEARCHED_BITS:
+        return next_prime(at_least)
+    return at_least + at_least // (12 * (bits - 1) ** 2) + 1  # 25 ln^2 x >= 25 (bits - 1)^2 ln^2 2 > 12 (bits - 1)^2
 
 
 def _primitive_polynomial(q: int, degree: int) -> nmod_poly:

@@ -11,7 +11,7 @@ from provenformer.constructions.base import Blueprint, Clip, with_positions
 from provenformer.constructions.plan import Plan
 from provenformer.constructions.relax import TINY_WIDTH, relaxed_tiny
 from provenformer.constructions.sum import layers
-from provenformer.constructions.sum.codes import bn_codes, greedy_is_cheap, next_prime
+from provenformer.constructions.sum.codes import bn_codes, greedy_is_cheap, prime_from
 from provenformer.functions.grid import ContextKind, Grid
 from provenformer.functions.piecewise import PiecewiseConstant
 from provenformer.functions.targets import Target
@@ -97,5 +97,5 @@ def _id_bits(grid: Grid, positional: bool) -> int:
     if positional:
         top = n + n * (k - 1) * k ** (n - 1)
         return int((top // n + 1) * (n * (n + 1) // 2 + n * (k**n - 1))).bit_length()
-    largest = bn_codes(k, n)[-1] if greedy_is_cheap(k, n) else next_prime(k) ** n
+    largest = bn_codes(k, n)[-1] if greedy_is_cheap(k, n) else prime_from(k) ** n
     return (max(2, largest) * n * largest).bit_length()

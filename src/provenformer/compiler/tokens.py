@@ -1,0 +1,372 @@
+"""compile_tokens(): a function on token sequences as a network, exact on all of them.
+
+A program in numpy is traced and becomes a circuit (docs/tokens.md); any other function is run on every sequence, and the
+table is memorised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations_with_replacement, product
+from math import comb
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from provenformer.anatomy.tokens import TokenCircuit, circuit_of_tokens
+from provenformer.base.arrays import FloatArray
+from provenformer.base.errors import ProvenformerError, Rejected, one_line
+from provenformer.certificates.certificate import TOKEN_BASIS, Certificate
+from provenformer.checker.tokens.walk import token_bound
+from provenformer.compiler.memorize import Memorized, memorize
+from provenformer.compiler.request import require_whole
+from provenformer.constructions.plan import LAYER_LIMIT
+from provenformer.constructions.tokens.build import PARAMETER_LIMIT, build_tokens
+from provenformer.functions.tokens import TokenProgram
+from provenformer.networks.circuit import CircuitNetwork
+from provenformer.networks.inside import named_states, patterns
+from provenformer.networks.thin import Network
+from provenformer.storage import program_spec, save
+from provenformer.symbols.tokens.trace import TracedProgram, require_same, samples, trace
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformer_lens.model_bridge import TransformerBridge
+
+MOST_BITS = 64  # of the number of sequences: more cannot be listed anyway
+CHECKED = 200  # sequences that are tried twice; orders of a sequence that an equivariant function is tried on, in all
+CIRCUIT, TABLE = "circuit", "table"
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CompiledTokens:
+    """A function on token sequences as a network: call it with a list of tokens."""
+
+    vocab: tuple[Any, ...]  # the tokens; with `pad`, which comes last, in all positions
+    pad: Any  # the token that fills up shorter sequences; None: there are none
+    numeric: bool  # whether outputs are numbers instead of tokens
+    choice: str  # which construction, and why
+    made: Memorized | ProgramCircuit
+
+    @property
+    def network(self) -> Network | CircuitNetwork:
+        return self.made.network
+
+    @property
+    def certificate(self) -> Certificate:
+        return self.made.certificate
+
+    @property
+    def memorized(self) -> Memorized:
+        """The table, if it is one."""
+        if not isinstance(self.made, Memorized):
+            raise ProvenformerError("this is a circuit, not a table; see .circuit.")
+        return self.made
+
+    @property
+    def circuit(self) -> TokenCircuit:
+        """What every head and every group of units does, in words: `print` it."""
+        return self._program_circuit.circuit
+
+    @property
+    def _program_circuit(self) -> ProgramCircuit:
+        if isinstance(self.made, Memorized):
+            raise ProvenformerError("a table has no parts with a meaning; write the program in numpy to get a circuit.")
+        return self.made
+
+    def __call__(self, tokens: Sequence[Any]) -> list[Any]:
+        """Run the network on one sequence; outputs are tokens, or numbers."""
+        return self._decoded(self.network(self.encode(tokens)[None])[0, 0])[: len(tokens)]
+
+    def encode(self, tokens: Sequence[Any]) -> FloatArray:
+        """(1, seq_len): a sequence as the network takes it, every token its index in the vocabulary."""
+        n = self.network.seq_len
+        places = {token: i for i, token in enumerate(self.vocab)}
+        try:
+            found = [float(places[token]) for token in tokens]
+        except (TypeError, KeyError):  # no sequence, or one of something else
+            found = []
+        if not (1 <= len(found) <= n if self.pad is not None else len(found) == n):
+            size = f"1 to {n}" if self.pad is not None else f"{n}"
+            shown = list(tokens) if isinstance(tokens, str) else tokens
+            raise ProvenformerError(
+                f"tokens {shown!s:.100} are not {size} tokens of the vocabulary {list(self.vocab)!s:.100}."
+            )
+        return np.array([found + [float(len(self.vocab) - 1)] * (n - len(found))])
+
+    def _decoded(self, y: FloatArray) -> list[Any]:
+        step = self.certificate.details.get("step") if isinstance(self.made, ProgramCircuit) else None
+        values = [float(v) if step is None else round(float(v) / step) * step for v in y]
+        if not self.numeric:
+            return [self.vocab[round(v)] for v in values]
+        return [int(v) if step == 1 else v for v in values]
+
+    def attention(self, tokens: Sequence[Any]) -> tuple[FloatArray, ...]:
+        """Per block the attention weights (heads, query, key) on a sequence."""
+        return tuple(patterns(self._program_circuit.network, self.encode(tokens)))
+
+    def states(self, tokens: Sequence[Any]) -> tuple[dict[str, FloatArray], ...]:
+        """At the start and after every block, each channel (n,) by its name."""
+        return tuple(named_states(self._program_circuit.network, self.encode(tokens)))
+
+    def to_torch(self) -> nn.Module:
+        """The network as a torch module: (..., 1, seq_len), every token its index in the vocabulary, to the same shape."""
+        return self.network.to_torch()
+
+    def to_transformer_lens(self, dtype: DTypeLike = np.float64) -> TransformerBridge:
+        """A model of TransformerLens; token ids are indices in the vocabulary. Needs the extra `lens`, and a circuit.
+
+        Logits are scores of all tokens, the answer's the largest, or (batch, n, 1), the numbers, where outputs are numbers.
+        """
+        tokens = np.arange(len(self.vocab), dtype=np.float64)
+        return self._program_circuit.network.to_transformer_lens(
+            tokens, dtype, answers=None if self.numeric else tokens
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write network, certificate and manifest to a folder; of a table also its data."""
+        self.made.save(path)
+
+    def __repr__(self) -> str:
+        return f"CompiledTokens({len(self.vocab):,} tokens, {self.network!r}, {self.certificate.short}; {self.choice})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ProgramCircuit:
+    """A program as a circuit."""
+
+    program: TokenProgram
+    traced: TracedProgram
+    network: CircuitNetwork
+    certificate: Certificate
+
+    @cached_property
+    def circuit(self) -> TokenCircuit:
+        return circuit_of_tokens(self.network, self.traced.graph, self.traced.output)
+
+    def save(self, path: str | Path) -> None:
+        save(path, self.network, self.certificate, {"construction": "tokens", "target": program_spec(self.program)})
+
+
+def compile_tokens(
+    fn: Callable[[Any], Any] | TokenProgram,
+    vocab: int | Sequence[Any] | None = None,
+    seq_len: int | None = None,
+    *,
+    pad: Any = None,
+    output: str | None = None,
+    equivariant: bool = False,
+    construction: str | None = None,
+    max_layers: int = LAYER_LIMIT,
+    max_parameters: int = PARAMETER_LIMIT,
+    progress: Say = lambda _: None,
+) -> CompiledTokens:
+    """A network for a function on all sequences of `seq_len` tokens of a vocabulary, or of a number of tokens.
+
+    A program in numpy on whole numbers (..., seq_len), the indices of tokens, becomes a circuit whose certificate says that
+    every sequence
+    is answered exactly. Any other function gets lists of tokens, is run on all sequences and becomes a table; on all
+    multisets with
+    `equivariant=True`, which is tried. `choice` of the result says which and why; `construction` asks for "circuit" or "table".
+    `pad`: one more token, the last, that fills up shorter sequences; programs see it as the number len(vocab). `output`:
+    "tokens" or
+    "numbers"; by default tokens where all outputs are.
+    Raises ProvenformerError, one line with quantity, limit and remedy, where that cannot be had.
+    """
+    if isinstance(fn, TokenProgram):
+        vocab = fn.vocab_size if vocab is None else vocab
+        seq_len = fn.seq_len if seq_len is None else seq_len
+        if (seq_len, len(_vocabulary(vocab, pad))) != (fn.seq_len, fn.vocab_size):
+            raise ProvenformerError(
+                f"{fn!r} has other sizes than the vocabulary and seq_len={seq_len}; leave them out."
+            )
+    if construction not in (None, CIRCUIT, TABLE) or output not in (None, "tokens", "numbers"):
+        raise ProvenformerError(
+            "construction is 'circuit' or 'table', output 'tokens' or 'numbers'; leave them out for the default."
+        )
+    symbols = _vocabulary(vocab, pad)
+    if seq_len is None or require_whole("seq_len", seq_len) < 2:
+        raise ProvenformerError(f"seq_len={seq_len} is below the limit 2; use at least 2 tokens.")
+    why = "as asked for"
+    if construction != TABLE:
+        try:
+            program = fn if isinstance(fn, TokenProgram) else TokenProgram(fn, len(symbols), seq_len, _name(fn))
+            made = _circuit(program, output, max_parameters, progress)
+        except ProvenformerError as refusal:
+            if construction == CIRCUIT or isinstance(fn, TokenProgram) or isinstance(refusal, _Final):
+                raise
+            why = f"because {one_line(refusal).removesuffix('.')[:300]}"
+        else:
+            numeric = output == "numbers" or (output is None and not made.traced.whole_tokens)
+            because = "because the program could be followed" if construction is None else why
+            return CompiledTokens(symbols, pad, numeric, f"{CIRCUIT}, {because}", made)
+    function = fn.fn if isinstance(fn, TokenProgram) else fn
+    try:
+        numeric, memorized = _table(function, symbols, seq_len, equivariant, output, max_layers, progress)
+    except ProvenformerError as refusal:
+        if why == "as asked for":
+            raise
+        raise type(refusal)(f"no circuit: {why.removeprefix('because ')}; no table: {refusal}") from refusal
+    return CompiledTokens(symbols, pad, numeric, f"{TABLE}, {why}", memorized)
+
+
+class _Final(ProvenformerError):  # noqa: N818
+    """Refused whatever the construction."""
+
+
+def _vocabulary(vocab: int | Sequence[Any] | None, pad: Any) -> tuple[Any, ...]:
+    if isinstance(vocab, int | np.integer) and not isinstance(vocab, bool):
+        if not 1 <= vocab <= 1 << 20:
+            raise ProvenformerError(f"vocab={vocab} is not a number of tokens; give 1 or more, or list them.")
+        vocab = range(int(vocab))
+    try:
+        found = tuple(vocab) + (() if pad is None else (pad,))  # type: ignore[arg-type]
+        distinct = len(set(found))
+    except TypeError as error:
+        raise ProvenformerError(
+            f"vocab is not a list of tokens that can be told apart ({error}); use strings."
+        ) from error
+    if distinct != len(found) or not found:
+        raise ProvenformerError(f"vocab={found!s:.100} is empty or has a token twice; list each token once.")
+    return found
+
+
+def _name(fn: Any) -> str:
+    return str(getattr(fn, "__name__", "program")).strip("<>")
+
+
+def _circuit(program: TokenProgram, output: str | None, max_parameters: int, progress: Say) -> ProgramCircuit:
+    """The circuit and its certificate: the checker's bounds, derived from the finished weights."""
+    progress("tracing the program")
+    traced = trace(program)
+    require_same(program, traced)
+    if output == "tokens" and not traced.whole_tokens:
+        from provenformer.symbols.tokens.lower import ends  # noqa: PLC0415
+
+        low, high = ends(traced.graph, traced.output)
+        raise _Final(
+            f"program '{program.name}' leaves the alphabet: its outputs range from {low} to {high}, in steps of "
+            f"1/{traced.output.den}, and tokens "
+            f"from 0 to {program.vocab_size - 1}; use output='numbers', or np.clip."
+        )
+    progress("building the circuit")
+    network = build_tokens(traced.graph, traced.output, max_parameters)
+    progress("checking the circuit")
+    try:
+        found = token_bound(network, traced.graph, traced.output)
+    except Rejected as verdict:
+        raise ProvenformerError(
+            f"the checker does not accept this circuit ({verdict}); use smaller numbers, or construction='table'."
+        ) from verdict
+    step = Fraction(1, traced.output.den)
+    if not found.float64 < step / 2:
+        raise ProvenformerError(
+            f"outputs of '{program.name}' lie {float(step):.3g} apart, and float64 may be off by {found.float64:.3g}; "
+            f"use shorter sequences."
+        )
+    bounds = {name: value for name, value in vars(found).items() if value < step / 2}
+    details = {
+        "bounds": bounds, "vocab_size": program.vocab_size, "seq_len": program.seq_len, "step": float(step),
+        "margin": float(step) / 2 - found.float64, "units": sum(network.hidden_units.values()),
+    }  # fmt: skip
+    certificate = Certificate(
+        found.float64,
+        {"rounding": found.float64},
+        "rigorous",
+        None,
+        "tokens",
+        TOKEN_BASIS,
+        0.0,
+        (0.0,),
+        (0.0,),
+        details,
+    )
+    x = samples(program)
+    wrong = np.abs(network(x[:, None, :].astype(np.float64))[:, 0] - program(x)).max()
+    if not wrong <= found.float64 + 1e-9:
+        raise ProvenformerError(
+            f"the circuit of '{program.name}' is {wrong:.3g} away from it; this is a fault of provenformer: report the program."
+        )
+    return ProgramCircuit(program, traced, network, certificate)
+
+
+def _table(
+    fn: Callable[[Any], Any],
+    vocab: tuple[Any, ...],
+    n: int,
+    equivariant: bool,
+    output: str | None,
+    max_layers: int,
+    progress: Say,
+) -> tuple[bool, Memorized]:
+    """Whether outputs are numbers, and the memorised table of all sequences, or of all multisets."""
+    size = len(vocab)
+    if n * np.log2(size) > MOST_BITS and not equivariant:
+        raise ProvenformerError(
+            f"{size} tokens at seq_len={n:,} give more than 2^{MOST_BITS} sequences; use a smaller vocabulary or "
+            f"shorter sequences."
+        )
+    count = comb(size + n - 1, n) if equivariant else size**n
+    what = "multisets" if equivariant else "sequences"
+    if 3 * count * n > max_layers:
+        more = "" if equivariant else ", or equivariant=True if it is"
+        raise ProvenformerError(
+            f"{size} tokens at seq_len={n} give {count:,} {what}, up to {3 * count * n:,} layers (limit "
+            f"{max_layers:,}); use a smaller "
+            f"vocabulary or shorter sequences{more}."
+        )
+    progress(f"{count:,} {what}, up to {3 * count * n:,} layers")
+    indices = list(combinations_with_replacement(range(size), n) if equivariant else product(range(size), repeat=n))
+    results = []
+    for i, row in enumerate(indices):
+        results.append(_call(fn, [vocab[k] for k in row]))
+        if i % 1000 == 999:
+            progress(f"{i + 1:,} of {count:,} {what}")
+    for i in range(0, count, -(-count // CHECKED)):
+        if repr(_call(fn, tokens := [vocab[k] for k in indices[i]])) != repr(results[i]):
+            raise ProvenformerError(
+                f"the function gives two results for {tokens!s:.100}; it must depend on nothing but the tokens."
+            )
+    if equivariant:
+        _require_equivariant(fn, vocab, indices, results)
+    numeric = output == "numbers" or not all(v in vocab for row in results for v in row)
+    if output == "tokens" and numeric:
+        other = next(v for row in results for v in row if v not in vocab)
+        raise ProvenformerError(f"the function leaves the alphabet: it returns {other!r:.40}; use output='numbers'.")
+    try:
+        encoded = np.array([[float(v if numeric else vocab.index(v)) for v in row] for row in results])
+    except (TypeError, ValueError) as error:
+        raise ProvenformerError(f"the function must return tokens of the vocabulary or numbers ({error}).") from error
+    progress("memorising")
+    inputs = np.array(indices, dtype=np.float64)
+    return numeric, memorize(inputs[:, None, :], encoded[:, None, :], positional=not equivariant, max_layers=max_layers)
+
+
+def _require_equivariant(
+    fn: Callable[[Any], Any], vocab: tuple[Any, ...], indices: list[tuple[int, ...]], results: list[list[Any]]
+) -> None:
+    """Raise where another order of a sequence does not give the answer in that order; some are tried."""
+    rng = np.random.default_rng(0)
+    for i in rng.integers(0, len(indices), CHECKED):
+        order = rng.permutation(len(indices[i]))
+        tokens = [vocab[indices[i][k]] for k in order]
+        if _call(fn, tokens) != [results[i][k] for k in order]:
+            raise ProvenformerError(
+                f"the function is not equivariant: see its answer to {tokens!s:.100}; leave equivariant=True out."
+            )
+
+
+def _call(fn: Callable[[Any], Any], tokens: list[Any]) -> list[Any]:
+    try:
+        row = list(fn(list(tokens)))
+    except Exception as error:
+        raise ProvenformerError(f"the function raised {type(error).__name__}: {error} on {tokens}.") from error
+    if len(row) != len(tokens):
+        raise ProvenformerError(f"the function returned {len(row)} items for {len(tokens)} tokens {tokens}.")
+    return row

@@ -1,0 +1,1 @@
+"""A numpy program on integer tokens as a graph of whole numbers."""

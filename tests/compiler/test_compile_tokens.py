@@ -1,0 +1,117 @@
+"""compile_tokens: which construction, how outputs are read, shorter sequences, tables of multisets, what is refused."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import provenformer as pf
+
+
+def counted(s: list[Any]) -> list[int]:
+    return [s.count(t) for t in s]
+
+
+def plus_one(x: Any) -> Any:
+    return x + 1
+
+
+def test_a_program_becomes_a_circuit_and_any_other_function_a_table() -> None:
+    circuit = pf.compile_tokens(pf.programs.sort, vocab="abcdefgh", seq_len=8)
+    assert circuit.choice == "circuit, because the program could be followed"
+    assert "".join(circuit("hgfedcba")) == "abcdefgh"
+    table = pf.compile_tokens(counted, vocab="ab", seq_len=4)
+    assert table.choice.startswith("table, because a Python 'if'")
+    assert table("abaa") == [3, 1, 3, 3]
+    asked = pf.compile_tokens(counted, vocab="ab", seq_len=4, construction="table")
+    assert asked.choice == "table, as asked for"
+
+
+def test_the_certificate_says_exact_and_is_checked(tmp_path: Path) -> None:
+    c = pf.compile_tokens(pf.programs.get("most-frequent", 16, 16))
+    assert c.certificate.domain == "tokens"
+    assert c.certificate.kind == "rigorous"
+    assert set(c.certificate.bounds) == {"float64", "float32"}
+    assert 0.49 < c.certificate.details["margin"] < 0.5
+    c.save(tmp_path / "net")
+    report = pf.verify(tmp_path / "net")
+    assert report
+    assert "every one of the 16^16 sequences" in str(report.claim)
+    again = pf.load(tmp_path / "net")
+    x = np.random.default_rng(0).integers(0, 16, (50, 1, 16)).astype(float)
+    assert (again.network(x) == c.network(x)).all()
+
+
+def test_a_program_of_ones_own_is_imported_only_when_trusted(tmp_path: Path) -> None:
+    c = pf.compile_tokens(plus_one, 4, 4)
+    c.save(tmp_path / "net")
+    with pytest.raises(pf.ProvenformerError, match="name the program yourself"):
+        pf.verify(tmp_path / "net")
+    assert pf.verify(tmp_path / "net", pf.TokenProgram(plus_one, 4, 4))
+    pf.compile_tokens(lambda x: x + 1, 4, 4).save(tmp_path / "other")
+    with pytest.raises(pf.ProvenformerError, match="no import path"):
+        pf.verify(tmp_path / "other", trust_target=True)
+
+
+def test_outputs_are_tokens_where_all_are() -> None:
+    assert pf.compile_tokens(plus_one, "abcd", 3)("abc") == [1, 2, 3]
+    assert pf.compile_tokens(lambda x: (x + 1) % 4, "abcd", 3)("abd") == ["b", "c", "a"]
+    assert pf.compile_tokens(lambda x: (x + 1) % 4, "abcd", 3, output="numbers")("abd") == [1, 2, 0]
+    assert pf.compile_tokens(lambda x: x / 2, "abcd", 3)("abd") == [0.0, 0.5, 1.5]
+
+
+def test_shorter_sequences_with_a_padding_token() -> None:
+    c = pf.compile_tokens(partial(pf.programs.reverse, pad=3), "abc", 5, pad=".")
+    assert ["".join(c(s)) for s in ("a", "ab", "abc", "abcab")] == ["a", "ba", "cba", "bacba"]
+    for wrong in ("", "abcabc", "abd"):
+        with pytest.raises(pf.ProvenformerError, match="are not 1 to 5 tokens"):
+            c(wrong)
+
+
+def test_multisets_of_an_equivariant_function(tmp_path: Path) -> None:
+    said: list[str] = []
+    c = pf.compile_tokens(counted, "abcd", 6, equivariant=True, progress=said.append)
+    assert said[1:3] == ["84 multisets, up to 1,512 layers", "memorising"] or "84 multisets, up to 1,512 layers" in said
+    assert c("dabacb") == [1, 2, 2, 2, 1, 2]
+    c.save(tmp_path / "net")
+    assert pf.verify(tmp_path / "net")
+    with pytest.raises(pf.ProvenformerError, match="not equivariant"):
+        pf.compile_tokens(lambda s: list(s)[::-1], "abc", 4, equivariant=True, construction="table")
+
+
+@pytest.mark.parametrize(
+    ("fn", "given", "words"),
+    [
+        (plus_one, {"output": "tokens"}, "leaves the alphabet: its outputs range from 1 to 8.*tokens from 0 to 7"),
+        (counted, {}, "no circuit: .*; no table: .*16,777,216 sequences"),
+        (plus_one, {"vocab": 1000}, "vocab_size=1000 is not a whole number from 1 to 256"),
+        (plus_one, {"seq_len": 5000}, "seq_len=5000 is not a whole number from 1 to 512"),
+        (plus_one, {"seq_len": 1}, "below the limit 2"),
+        (plus_one, {"vocab": "aa"}, "a token twice"),
+        (pf.programs.sort_by_rank, {"max_parameters": 1000}, "parameters .limit 1,000."),
+        (plus_one, {"construction": "paper"}, "construction is 'circuit' or 'table'"),
+    ],
+)
+def test_refused_in_one_line(fn: Callable[[Any], Any], given: dict[str, Any], words: str) -> None:
+    with pytest.raises(pf.ProvenformerError, match=words) as error:
+        pf.compile_tokens(
+            fn, **{"vocab": 8, "seq_len": 8, "construction": None if fn is counted else "circuit", **given}
+        )
+    assert "\n" not in str(error.value)
+
+
+def test_words_attention_and_states() -> None:
+    c = pf.compile_tokens(pf.programs.get("induction", 4, 6))
+    text = str(c.circuit)
+    assert "head 0 looks 1 token ahead" in text
+    assert "looks at the last or first token of its kind" in text
+    tokens = [1, 2, 3, 1, 2, 0]
+    patterns = c.attention(tokens)
+    assert len(patterns) == c.network.blocks
+    assert patterns[1][0][3].argmax() == 0  # the second 1 looks at the first
+    assert np.allclose(c.states(tokens)[0]["x"], tokens)
+    with pytest.raises(pf.ProvenformerError, match="a table has no parts"):
+        _ = pf.compile_tokens(counted, "ab", 3).circuit
