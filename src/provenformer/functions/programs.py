@@ -1,8 +1,7 @@
 """A library of programs on tokens, each a few lines of numpy on whole numbers (..., n): what compile_tokens takes.
 
 `get(name, vocab_size, seq_len)` makes a TokenProgram of one. Programs that take `pad` treat that token, the last of the
-alphabet, as the
-end of a shorter sequence: `get(..., pad=True)`.
+alphabet, as the end of a shorter sequence: `get(..., pad=True)`.
 """
 
 from __future__ import annotations
@@ -114,11 +113,12 @@ def induction(x: Array, pad: int | None = None) -> Array:  # noqa: ARG001
     return np.where(last >= 0, np.take_along_axis(following, np.maximum(last, 0), axis=-1), 0)
 
 
-def double_histogram(x: Array, pad: int | None = None) -> Array:  # noqa: ARG001
+def double_histogram(x: Array, pad: int | None = None) -> Array:
     """How many different tokens occur as often as the own one."""
-    count = histogram(x)
+    count = histogram(x, pad)
     first = np.where(_seen_before(x), 0, count)  # every token once, by how often it occurs
-    return np.sum(first[..., None, :] == count[..., :, None], axis=-1)
+    found = np.sum(first[..., None, :] == count[..., :, None], axis=-1)
+    return found if pad is None else np.where(x == pad, 0, found)
 
 
 def pattern_match(x: Array, pad: int | None = None) -> Array:  # noqa: ARG001
