@@ -30,6 +30,7 @@ def compiled(fn: Callable[[Any], Any] | str, d: int, n: int) -> Any:
     return pf.compile(target, tolerance=1e-2, norm_order=np.inf, construction="circuit")
 
 
+NAMES = ["sort", "reverse", "softmax-mean", "layer norm", "attention and MLP"]
 CASES = [("sort", 1, 8), ("reverse", 2, 5), ("softmax-mean", 1, 6), (layer_norm, 1, 6), (attention_and_mlp, 2, 4)]
 
 
@@ -42,7 +43,7 @@ def tokens(c: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return values, ids, values[ids].transpose(0, 2, 1)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_hooks_show_the_states_and_patterns_of_the_circuit(case: tuple[Any, int, int]) -> None:
     pytest.importorskip("transformer_lens", reason="the extra lens is not installed")
     c = compiled(*case)
@@ -111,7 +112,7 @@ def test_an_edit_under_a_hook_changes_the_output() -> None:
     np.testing.assert_allclose(even.numpy()[:, :, 0], np.repeat(x.mean(axis=-1), 5, axis=1), atol=1e-6)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_hook_names_say_what_is_where(case: tuple[Any, int, int]) -> None:
     c = compiled(*case)
     network, names = c.network, c.hook_names
@@ -141,7 +142,7 @@ def test_tokens_outside_the_box_are_refused() -> None:
         c.to_transformer_lens([[0.5, 0.5]], np.float16)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_saved_as_transformers_are_and_loaded_again(case: tuple[Any, int, int], tmp_path: Path) -> None:
     c = compiled(*case)
     x = torch.from_numpy(c.target.sample(10))
