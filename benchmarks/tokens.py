@@ -2,8 +2,8 @@
 
 Each circuit runs in numpy (float64), torch (float32) and onnxruntime (float32), on one thread; seconds are of processor time.
 Results are written after every part of a row: a run that is stopped goes on from there when it is started again at the same
-commit. Every row is tried for a while first, then those that have not seen all their sequences go on. `table()` is what
-docs/programs.md shows.
+commit, and rows of earlier commits stay until then. Every row is tried for a while first, then those that have not seen
+all their sequences go on. `table()` is what docs/programs.md shows.
 """
 
 import json
@@ -171,11 +171,11 @@ def main() -> bool:
     here = about("tokens", SEED)
     order = [(name, size, n) for name in pf.programs.names() for size, n in SIZES]
     found = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-    rows: dict[tuple[str, int, int], dict[str, Any]] = {(r["program"], r["V"], r["n"]): r for r in found}
-    rows = {key: row for key, row in rows.items() if row["commit"] == here["commit"]}
+    earlier: dict[tuple[str, int, int], dict[str, Any]] = {(r["program"], r["V"], r["n"]): r for r in found}
+    rows = {key: row for key, row in earlier.items() if row["commit"] == here["commit"]}
     while waiting := [key for key in order if key not in rows or not complete(rows[key])]:
-        # new ones first, short ones before long ones; then those with the least that is left
-        for key in sorted(waiting, key=lambda key: (key in rows, -rows[key]["tried"] if key in rows else key[2])):
+        # new ones first, short ones before long ones; then those that were tried least
+        for key in sorted(waiting, key=lambda key: (key in rows, rows[key]["tried"] if key in rows else key[2])):
             name, size, n = key
             program = pf.programs.get(name, size, n)
             c, fresh = compiled(program)
@@ -183,7 +183,8 @@ def main() -> bool:
             assert isinstance(c.network, CircuitNetwork)
             x, running = sequences(program), ways(c.network)
             go_on(row, program, x, running)
-            results = {"about": here, "rows": [rows[key] for key in order if key in rows]}
+            shown = earlier | rows
+            results = {"about": here, "rows": [shown[key] for key in order if key in shown]}
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
             PAGE.write_text(page(PAGE.read_text(), results))
             what = f"{name:<17} V={size:<3} n={n:<3} {row['compile (s)']:>6} s  {row['parameters']:>8,} parameters"
