@@ -8,17 +8,18 @@ from typing import Any
 import torch
 from experiments.retrofit.recover import recover
 from experiments.retrofit.settings import RetrofitSettings
+from transformers import AutoModelForSequenceClassification
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import write_json
 from provenformer.bert.data.examples import Batch, evenly_spaced
-from provenformer.bert.data.mnli import read_mnli
+from provenformer.bert.data.mnli import LABELS, read_mnli
 from provenformer.bert.data.prepare import PrepareSettings, prepare
 from provenformer.bert.data.windows import Windows
 from provenformer.bert.runtime.metric_log import last_entry
 from provenformer.bert.runtime.processes import Processes, joined
 from provenformer.bert.runtime.provenance import provenance
-from provenformer.bert.runtime.saved_models import load_vocabulary
+from provenformer.bert.runtime.saved_models import load_saved, load_vocabulary
 from provenformer.bert.settings import MEASURED, needed, read_record
 from provenformer.bert.training.finetune import file_fingerprint, finetune, load_model
 
@@ -131,7 +132,7 @@ def time_a_pair(
     order = windows.lengths.argsort(kind="stable")
     batches = [windows.batch(order[at : at + TIMED_BATCH]) for at in range(0, len(order), TIMED_BATCH)]
     models = {
-        name: load_model("mnli", folder).eval().to(processes.device)
+        name: load_saved(AutoModelForSequenceClassification, folder, num_labels=len(LABELS)).eval().to(processes.device)
         for name, folder in (("model", retrofitted), ("original", original))
     }
     rounds = [{name: _seconds(model, batches) for name, model in models.items()} for _ in range(ROUNDS)]

@@ -236,19 +236,28 @@ def test_a_tolerance_that_is_too_small_is_refused(client: TestClient) -> None:
     assert post(client, "/api/plan", fields)["refused"]["field"] == "tolerance"
     sentence, field = refusal(client, "/api/compile", fields)
     assert field == "tolerance"
-    assert f"{LAYER_LIMIT:,} layers" in sentence
+    assert "about 0.04 can be had, with 10 cells per axis" in sentence
 
 
 @pytest.mark.parametrize(
-    ("construction", "words"),
-    [("wide", f"{UNIT_LIMIT:,} hidden units"), ("paper", "or the sum construction")],
+    ("construction", "begins", "words"),
+    [
+        (
+            "wide",
+            "Tolerance=0.001 is out of reach",
+            "about 0.044 can be had, with 9 cells per axis (1,152 hidden units",
+        ),
+        ("paper", "The tolerance 0.001 needs more than the ", "or the sum construction"),
+    ],
 )
-def test_what_is_too_large_is_said_in_the_words_of_the_page(client: TestClient, construction: str, words: str) -> None:
+def test_what_is_too_large_is_said_before_it_is_built(
+    client: TestClient, construction: str, begins: str, words: str
+) -> None:
     """Whichever limit the library hit, and in whatever words: the class of the error is what counts."""
     fields = FORM | {"by": "tolerance", "tolerance": "0.001", "construction": construction}
     sentence, field = refusal(client, "/api/compile", fields)
     assert field == "tolerance"
-    assert sentence.startswith("The tolerance 0.001 needs more than the ")
+    assert sentence.startswith(begins)
     assert words in sentence
 
 

@@ -132,6 +132,7 @@ def test_hook_names_say_what_is_where(case: tuple[Any, int, int]) -> None:
 
 
 def test_tokens_outside_the_box_are_refused() -> None:
+    pytest.importorskip("transformer_lens", reason="the extra lens is not installed")
     c = compiled("reverse", 2, 5)
     with pytest.raises(pf.ProvenformerError, match="values reach from 0 to 3, outside the box"):
         c.to_transformer_lens([[0.0, 0.0], [1.0, 3.0]])

@@ -22,8 +22,7 @@ DOCS = ROOT / "docs"
 HERE = [
     "circuits-howto.md",
     "explorer.md", "export.md", "findings.md", "index.md", "memorise.md", "own-function.md", "questions.md", "quickstart.md",
-    "benchmark.md", "lens.md", "report.md",
-    "reproduce.md", "study.md",
+    "benchmark.md", "lens.md", "programs.md", "report.md", "reproduce.md", "study.md", "tokens.md",
 ]  # fmt: skip
 ELSEWHERE = {
     "certificates.md": "tests/site/test_pages.py",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from safetensors.torch import load_file
 from transformers import (
     AutoModel,
@@ -85,7 +86,10 @@ def test_comes_back_as_it_was_in_another_process(tmp_path: Path) -> None:
         folders.append(folder)
         expected.append(model(INPUT).logits.tolist())
     found = subprocess.run([sys.executable, "-c", ELSEWHERE, *folders], capture_output=True, text=True, check=True)
-    assert json.loads(found.stdout) == expected
+    for there, here in zip(json.loads(found.stdout), expected, strict=True):
+        assert_allclose(
+            there, here, rtol=0, atol=1e-6
+        )  # processes may have other numbers of threads, so sum in another order
 
 
 @pytest.mark.parametrize(("kind", "config"), FAMILY)
