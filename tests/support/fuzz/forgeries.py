@@ -47,7 +47,7 @@ FORMULAS = (  # made into circuits of three tokens: every kind of layer that a c
 )  # fmt: skip
 LOOSENED = 1e6  # a forger who claims a large bound: whatever is accepted must still be below it
 MOST_POINTS = 1500
-MOST_FORGERIES = 1000  # that may be needed to see a mistake
+MOST_FORGERIES = 3000  # that may be needed to see a mistake
 
 
 @dataclass(frozen=True)
