@@ -150,10 +150,10 @@ def _matrix(scores: Products, n: int) -> tuple[FloatArray, FloatArray]:
 
 def _independent(combinations: Sums, n: int) -> list[Combination]:
     """A basis of their span, up to rounding: pivoted elimination on the Gram matrix. Any choice gives a true bound."""
-    gram = np.array([[inner(a, b, n) for b in combinations] for a in combinations]).reshape(len(combinations), -1)
+    gram = np.array([[inner(a, b, n) for b in combinations] for a in combinations]).reshape(2 * (len(combinations),))
     chosen: list[int] = []
-    left = np.diagonal(gram).copy() if len(gram) else np.zeros(0)
-    while len(chosen) < len(combinations) and left.max(initial=0.0) > 1e-12 * np.diagonal(gram).max():
+    left = np.diagonal(gram).copy()
+    while len(chosen) < len(combinations) and left.max() > 1e-12 * np.diagonal(gram).max():
         chosen.append(int(np.argmax(left)))
         among = gram[np.ix_(chosen, chosen)]
         shares = np.linalg.lstsq(among, gram[chosen], rcond=None)[0]
