@@ -100,7 +100,8 @@ class Run:
             self.counts["late"] += 1
         except Exception as error:
             self.counts["CRASHES"] += 1
-            at = traceback.extract_tb(error.__traceback__)[-1]
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            at = f"{Path(frame.filename).name}, line {frame.lineno} in {frame.name}"
             keep("crash", {**finding, "found": f"{type(error).__name__}: {error} at {at}"})
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
