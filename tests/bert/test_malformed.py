@@ -213,6 +213,7 @@ def test_every_entry_of_run_json_and_result_json(tmp_path: Path) -> None:
         with RunFolder(tmp_path, RUN["asked"], ALONE):
             pass
 
+    (tmp_path / "metrics.jsonl").touch()  # begun
     for _, changed in malformed(RUN["asked"]):
         written(tmp_path / "run.json", RUN | {"asked": changed})
         one_line_about(tmp_path, claim)

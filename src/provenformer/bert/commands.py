@@ -144,6 +144,7 @@ def study(
     mnli: tuple[Path, Path] | None,
     squad: tuple[Path, Path] | None,
     only: list[str] | None,
+    seeds: list[int] | None,
     pretrain_only: bool,
     table_only: bool,
     figure: bool,
@@ -155,7 +156,7 @@ def study(
         if data and valid and runs and not table_only:
             files = {task: paths for task, paths in (("mnli", mnli), ("squad", squad)) if paths}
             where = StudyData(data, valid, tuning, short, files)
-            run_study(asked, where, runs, results, only, finetuned=not pretrain_only, processes=processes)
+            run_study(asked, where, runs, results, only, seeds, finetuned=not pretrain_only, processes=processes)
         if processes.first:
             _show(asked, results, output or results, only, figure)
 

@@ -212,9 +212,13 @@ def test_what_a_folder_says_is_checked(change: dict[str, Any], message: str, sav
     assert "\n" not in str(caught.value)
 
 
-def test_a_name_that_is_nothing_is_one_line(saved: Path, tmp_path: Path) -> None:
+def test_a_name_that_is_nothing_is_one_line(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (tmp_path / "missing", saved / "config.json", "a/b/c"):
         with pytest.raises(ProvenformerError, match="is not a folder"):
             load_model(name)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    with pytest.raises(ProvenformerError, match="run/model is not a folder"):  # and nobody asks the hub
+        load_model("run/model")
     with pytest.raises(ProvenformerError, match="nobody/nothing cannot be loaded"):
         load_model("nobody/nothing", local_files_only=True)

@@ -351,6 +351,15 @@ def test_two_processes_share_a_study(data: StudyData, tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").glob("*.json"))) == len(MODELS)
 
 
+def test_one_seed(results: Path, data: StudyData, settings: StudySettings, tmp_path: Path) -> None:
+    (results / "average-seed-1.json").unlink()
+    (results / "average-seed-0.json").unlink()
+    run_study(settings, data, tmp_path / "runs", results, ["average"], [1], finetuned=False)
+    assert sorted(path.name for path in results.glob("average*")) == ["average-seed-1.json"]
+    with pytest.raises(ProvenformerError, match="the study has no seed 7; choose from 0, 1"):
+        run_study(settings, data, tmp_path / "runs", results, None, [7])
+
+
 @pytest.mark.parametrize("missing", ["--data", "--valid", "--tuning", "--short"])
 def test_data_that_is_not_prepared_is_one_line(missing: str, data: StudyData, tmp_path: Path) -> None:
     """A folder whose manifest, which is written last, is not there."""

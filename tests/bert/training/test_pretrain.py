@@ -259,6 +259,7 @@ def test_a_folder_belongs_to_one_process_at_a_time(sample: Path, tmp_path: Path)
     asked = settings, sample / "data", None, tmp_path / "run"
     with RunFolder(tmp_path / "run", {"settings": 0}, ALONE), pytest.raises(ProvenformerError, match="wait for it or"):
         pretrain(*asked)
+    (tmp_path / "run/metrics.jsonl").touch()  # as after a first step
     with pytest.raises(ProvenformerError, match="settings = 0"):
         pretrain(*asked)
     (tmp_path / "run/run.json").unlink()

@@ -279,3 +279,23 @@ def test_other_mistakes_are_one_line(tables: Path, tmp_path: Path) -> None:
         run(settings, "--model", base, *where, "--dev", tables / "dev.csv")
     with pytest.raises(ProvenformerError, match="--dev is missing"):
         run(settings, "--model", base, "--train", tables / "train.csv", "--output", tmp_path / "run")
+
+
+def test_what_was_refused_before_its_first_step_holds_no_folder(tables: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    asked = (
+        "--model",
+        model_folder(tmp_path / "model"),
+        "--train",
+        tables / "train.csv",
+        "--text",
+        "review",
+        "--label",
+        "mood",
+    )
+    short = ("--output", output, "--epochs", 0.1)
+    with pytest.raises(ProvenformerError, match="seq_len=99 is above the model's 34 positions"):
+        run(*asked, *short, "--seq-len", 99)
+    run(*asked, *short, "--seq-len", 16)
+    with pytest.raises(ProvenformerError, match=r"holds a run with settings\.seq_len = 16, not 18"):
+        run(*asked, *short, "--seq-len", 18)

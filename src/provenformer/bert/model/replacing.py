@@ -47,14 +47,16 @@ class NotAttention(nn.Module):
         self.register_buffer("weight", torch.zeros(1))
 
 
-def replace_attention(model: PreTrainedModel, layers: Iterable[int], mixer: str, **options: Any) -> PreTrainedModel:
+def replace_attention(
+    model: PreTrainedModel, layers: int | Iterable[int], mixer: str, **options: Any
+) -> PreTrainedModel:
     """Put a freshly initialised mixer in place of self-attention in these layers of a BERT-family model, in place.
 
     `replace_attention(model, layers=[0, 1], mixer="sepconv", filter_length=31)`; returns the model. Save it as ever;
     `load_model` brings it back.
     """
     stack = encoder_layers(model)
-    chosen = list(layers)
+    chosen = [layers] if isinstance(layers, int) else list(layers)
     for index in chosen:
         if not 0 <= index < len(stack):
             raise ProvenformerError(f"layer {index} does not exist; {type(model).__name__} has 0 to {len(stack) - 1}")
@@ -103,9 +105,9 @@ def load_model(folder: str | Path, head: Any = None, **overrides: Any) -> Any:
     configuration (`num_labels=3`) and options of `from_pretrained` (`dtype`, `revision`). A name that is no folder is one of
     the hub. Nothing in a folder is executed.
     """
-    if not Path(folder).is_dir() and (
-        Path(folder).exists() or Path(folder).is_absolute() or str(folder).count("/") > 1
-    ):
+    place = Path(folder)
+    beside = place.parent != Path() and place.parent.is_dir()  # no name of the hub: what is beside it is here
+    if not place.is_dir() and (place.exists() or place.is_absolute() or beside or str(folder).count("/") > 1):
         raise ProvenformerError(f"{folder} is not a folder; name the one that save_pretrained wrote")
     config, replaced, options = _configuration(folder, overrides)
     kind = _class(folder, config, head)

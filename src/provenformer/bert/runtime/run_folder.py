@@ -24,9 +24,11 @@ from provenformer.base.files import atomic_path, clear_errors, write_json
 from provenformer.bert.runtime.metric_log import REMEDY
 from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.provenance import provenance
-from provenformer.bert.runtime.saved_models import CHECKSUMS, save_checksums
+from provenformer.bert.runtime.saved_models import save_checksums
 from provenformer.bert.runtime.sharding import whole_weights
 from provenformer.bert.settings import between, needed, read_record
+
+BEGUN = ("checkpoints", "metrics.jsonl", "model", "result.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +91,10 @@ class RunFolder:
 
     def _claim(self) -> None:
         plan = self.path / "run.json"
-        if plan.exists() and (earlier := read_record(RunRecord, plan, REMEDY).asked) != self._asked:
+        earlier = read_record(RunRecord, plan, REMEDY).asked if plan.exists() else self._asked
+        # What was refused before its first step holds nothing.
+        begun = any((self.path / name).exists() for name in BEGUN)
+        if begun and earlier != self._asked:
             name, before, now = _difference(earlier, self._asked)
             found = f"{name} = {before!r}, not {now!r}"
             raise ProvenformerError(f"{self.path} holds a run with {found}; choose another --output or remove it")
@@ -118,8 +123,6 @@ class RunFolder:
                 model.save_pretrained(temporary, state_dict=state)
                 save_words(temporary)
                 save_checksums(temporary)
-                for file in temporary.iterdir():  # safetensors makes its file private, whatever the umask
-                    file.chmod((temporary / CHECKSUMS).stat().st_mode)
         if first:
             plan = read_record(RunRecord, self.path / "run.json", REMEDY)
             write_json(self.path / "result.json", {"metrics": metrics, **asdict(plan)})

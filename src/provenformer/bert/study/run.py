@@ -29,18 +29,19 @@ def run_study(
     runs: Path,
     results: Path,
     only: list[str] | None = None,
+    seeds: list[int] | None = None,
     *,
     finetuned: bool = True,
     processes: Processes | None = None,
 ) -> None:
-    """Run what is missing, of all models or of `only` these, with or without fine-tuning.
+    """Run what is missing, of all models or of `only` these, of all seeds or of these, with or without fine-tuning.
 
     Weights and curves go to `runs`, one JSON file for each model and seed to `results`. A result whose weights are lost
     is pre-trained again if a task is missing from it: the same settings give the same weights.
     """
     tasks = list(settings.finetune) if finetuned else []
     # All models with one seed first: a table as early as possible.
-    todo = [(model, seed) for seed in settings.seeds for model in settings.only(only)]
+    todo = [(model, seed) for seed in settings.only_seeds(seeds) for model in settings.only(only)]
     for model, seed in todo:
         if result := finished_one(settings, results, model, seed):
             _check_data(result_path(results, model, seed), result, data, tasks)

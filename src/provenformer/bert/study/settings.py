@@ -85,6 +85,14 @@ class StudySettings:
             raise ProvenformerError(f"the study has no model {unknown[0]!r}; choose from {', '.join(self.models)}")
         return models or list(self.models)
 
+    def only_seeds(self, seeds: list[int] | None) -> list[int]:
+        """These seeds, or all."""
+        if unknown := sorted(set(seeds or ()) - set(self.seeds)):
+            raise ProvenformerError(
+                f"the study has no seed {unknown[0]}; choose from {', '.join(map(str, self.seeds))}"
+            )
+        return seeds or list(self.seeds)
+
 
 @dataclass(frozen=True)
 class StudyData:

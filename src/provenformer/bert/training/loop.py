@@ -27,6 +27,7 @@ from provenformer.bert.runtime.machine import require_bf16
 from provenformer.bert.runtime.metric_log import MetricLog
 from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.sharding import gathered, shard, whole
+from provenformer.bert.settings import MEASURED
 from provenformer.bert.training.best import Best
 from provenformer.bert.training.checkpoint import load_checkpoint, save_checkpoint
 from provenformer.bert.training.optimiser import build_optimizers
@@ -35,6 +36,13 @@ from provenformer.bert.training.settings import TrainingSettings
 
 class NotFinite(ProvenformerError):  # noqa: N818  (what happened, not whose fault)
     """The loss or its gradient is no number any more: the learning rate is too high for this model."""
+
+
+class Watch(Protocol):
+    """Looks at the model without changing it."""
+
+    def __call__(self, model: Any, /) -> dict[str, float]:
+        """Numbers for the log; the model is in evaluation mode."""
 
 
 class Task(Protocol):
@@ -68,10 +76,12 @@ def train(
     run: Path,
     processes: Processes,
     best: Best | None = None,
+    watch: Watch | None = None,
 ) -> dict[str, float]:
     """Train up to `steps` steps, from the newest checkpoint in `run` if there is one; return the last evaluation.
 
-    With `best` training may end earlier, and the model is what it was at its best evaluation, which is returned.
+    What `watch` sees at the start and with every evaluation is logged beside it. With `best` training may end earlier, and the
+    model is what it was at its best evaluation, which is returned.
     """
     if settings.threads:
         torch.set_num_threads(settings.threads)
@@ -90,6 +100,10 @@ def train(
     log = MetricLog(run / "metrics.jsonl", start) if processes.first else None
     spent = Spent.before(log)
     metrics: dict[str, float] = {}
+    if watch and start == 0:
+        seen = watched(model, watch)
+        if log:
+            log.write(0, **seen)
     with ThreadPoolExecutor(1) as ahead, _bar(start, steps, processes) as advance:
         parts = ahead.submit(_parts, task, settings, start, processes)
         for step in range(start, start if best and best.finished else steps):
@@ -106,8 +120,9 @@ def train(
                 log.write(done, **entry, tokens_per_second=speed, **spent.so_far())
             if last or (settings.evaluate_every and done % settings.evaluate_every == 0):
                 metrics = evaluate(model, task)
+                seen = watched(model, watch) if watch else {}
                 if log:
-                    log.write(done, **metrics, **spent.so_far())
+                    log.write(done, **metrics, **seen, **spent.so_far())
                 if best:
                     best.seen(metrics, model, processes)
             stopped = best is not None and best.finished
@@ -152,6 +167,22 @@ def evaluate(model: nn.Module, task: Task) -> dict[str, float]:
         metrics = task.evaluate(model)
     model.train(was_training)
     return metrics
+
+
+@torch.no_grad()
+def watched(model: nn.Module, watch: Watch) -> dict[str, float]:
+    """What somebody sees who looks at the model as it is evaluated; every process takes part."""
+    was_training = model.training
+    model.eval()
+    with gathered(model):
+        seen = watch(model)
+    model.train(was_training)
+    for name, value in seen.items():
+        if not MEASURED[1](value):  # a log with it could not be read again when the run resumes
+            raise ProvenformerError(
+                f"watch gives {name} = {value}; the log takes numbers {MEASURED[0]}: give another scale"
+            )
+    return seen
 
 
 def _check_even(batch_size: int, processes: Processes) -> None:

@@ -23,7 +23,7 @@ from provenformer.bert.runtime.processes import Processes, joined
 from provenformer.bert.runtime.run_folder import RunFolder
 from provenformer.bert.runtime.saved_models import load_saved, load_vocabulary, save_vocabulary
 from provenformer.bert.settings import BELOW_1, FROM_0, FROM_1, Range, ranged
-from provenformer.bert.training.loop import autocast, evaluate, train
+from provenformer.bert.training.loop import Watch, autocast, evaluate, train
 from provenformer.bert.training.settings import TrainingSettings
 
 EVALUATION_BATCH = 64
@@ -165,11 +165,12 @@ def pretrain(
     output: Path,
     short: Path | None = None,
     processes: Processes | None = None,
+    watch: Watch | None = None,
 ) -> dict[str, Any]:
     """Train in the folder `output`, resuming if it was begun, and return its result.
 
     `short` is the same kind of data in shorter sequences, for the first `short_fraction` of the steps; `processes` is
-    the group that the caller has joined.
+    the group that the caller has joined; what `watch` sees with every evaluation is logged beside it.
     """
     with joined(processes) as processes:
         examples = Examples(data)
@@ -198,7 +199,7 @@ def pretrain(
             torch.manual_seed(settings.seed)
             model = MixerBertForPreTraining(config)
             task = PretrainingTask(examples, held_out, settings, processes, shorter)
-            metrics = train(model, task, settings, settings.steps, output, processes)
+            metrics = train(model, task, settings, settings.steps, output, processes, watch=watch)
             return run.finish(model, partial(save_vocabulary, examples.vocabulary), metrics)
 
 
