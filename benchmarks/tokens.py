@@ -1,15 +1,18 @@
 """Programs on tokens: compile time, sizes, bounds, and wrong answers on many sequences, for every program of the library.
 
-Each circuit runs in numpy (float64), torch (float32) and onnxruntime (float32), on one thread; seconds are of processor time.
-Results are written after every part of a row: a run that is stopped goes on from there when it is started again at the same
-commit, and rows of earlier commits stay until then. Every row is tried for a while first, then those that have not seen
-all their sequences go on. `table()` is what docs/programs.md shows.
+Each circuit runs in numpy (float64), torch, onnxruntime and, where the extra `lens` is installed, TransformerLens (all float32),
+on one thread; seconds are of processor time. Sequences that were tried belong to the weights of a network: every run compiles all
+programs again, and a row whose weights are the same goes on where it was stopped. Results are written after every part.
+What is soon done comes first. `table()` is what docs/programs.md shows.
 """
 
+import hashlib
+import importlib.util
 import json
 import tempfile
 import time
 from collections.abc import Callable
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -30,10 +33,18 @@ SIZES = [(size, n) for size in (8, 16) for n in (8, 16, 64)]
 DRAWN = 100_000  # sequences that are tried, if not all
 FEW = 1_000_000  # sequences up to which all are tried
 LIMIT = 2.0  # CPU seconds to compile at n = 16
-TURN = 8.0  # CPU seconds of trying after which another row has its turn
-PAIRS = 1 << 16  # numbers of a batch's largest array, which should fit a cache: programs compare tokens
+TURN = 20.0  # CPU seconds of trying after which another row has its turn
+PAIRS = 1 << 18  # numbers of a batch's largest array, which should fit a cache: programs compare tokens
 SEED = 1
-WAYS = {"float64": "float64", "torch float32": "float32", "onnxruntime float32": "float32"}  # and the bound that it has
+MEASURED = {"tried": 0, "wrong": 0, "largest error": 0.0, "run (s)": 0.0}  # of every way
+LENS = "TransformerLens float32"
+WAYS = {
+    "float64": "float64",
+    "torch float32": "float32",
+    "onnxruntime float32": "float32",
+    LENS: "float32",
+}  # and the bound
+Way = Callable[[np.ndarray], np.ndarray]
 
 
 def nested(rng: np.random.Generator, count: int, size: int, n: int) -> np.ndarray:
@@ -66,71 +77,97 @@ def drawn(size: int, n: int, count: int = DRAWN) -> np.ndarray:
     return rng.permutation(some)
 
 
-def sequences(program: pf.TokenProgram) -> np.ndarray:
+@cache
+def sequences(size: int, n: int) -> np.ndarray:
     """All if they are few; else constant, sorted, alternating and extreme ones, then random ones."""
-    size, n = program.vocab_size, program.seq_len
     if size**n <= FEW:
-        return np.array(list(product(range(size), repeat=n)))
-    return np.concatenate([samples(program), drawn(size, n)])[:DRAWN]
+        return np.array(list(product(range(size), repeat=n)), dtype=np.int8)
+    special = samples(pf.programs.get("sort", size, n))
+    return np.concatenate([special, drawn(size, n)])[:DRAWN].astype(np.int8)
 
 
-def ways(network: CircuitNetwork) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
-    """How to run it, by name."""
+def in_torch(network: CircuitNetwork, _: int) -> Way:
     module = network.to_torch().float()
+
+    def run(x: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            return np.asarray(module(torch.tensor(x[:, None, :], dtype=torch.float32)).numpy()[:, 0])
+
+    return run
+
+
+def in_onnxruntime(network: CircuitNetwork, _: int) -> Way:
     options = SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     with tempfile.TemporaryDirectory() as folder:
         network.to_onnx(Path(folder) / "model.onnx", np.float32)
         session = InferenceSession((Path(folder) / "model.onnx").read_bytes(), options, ["CPUExecutionProvider"])
     entry = session.get_inputs()[0].name
+    return lambda x: np.asarray(session.run(None, {entry: x[:, None, :].astype(np.float32)})[0][:, 0])
 
-    def in_torch(x: np.ndarray) -> np.ndarray:
+
+def in_lens(network: CircuitNetwork, vocab_size: int) -> Way:
+    bridge = network.to_transformer_lens(np.arange(vocab_size, dtype=np.float64), np.float32)
+
+    def run(x: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
-            return np.asarray(module(torch.tensor(x, dtype=torch.float32)).numpy(), dtype=np.float64)
+            return np.asarray(bridge(torch.from_numpy(x)).numpy()[..., 0])
 
-    def in_onnxruntime(x: np.ndarray) -> np.ndarray:
-        return np.asarray(session.run(None, {entry: x.astype(np.float32)})[0], dtype=np.float64)
-
-    return dict(zip(WAYS, (network.run, in_torch, in_onnxruntime), strict=True))
+    return run
 
 
-def compiled(program: pf.TokenProgram) -> tuple[pf.CompiledTokens, dict[str, Any]]:
+def in_numpy(network: CircuitNetwork, _: int) -> Way:
+    return lambda x: network.run(x[:, None, :].astype(np.float64))[:, 0]
+
+
+RUNS: dict[str, Callable[[CircuitNetwork, int], Way]] = dict(
+    zip(WAYS, (in_numpy, in_torch, in_onnxruntime, in_lens), strict=True)
+)
+
+
+def installed() -> list[str]:
+    """Ways to run a circuit that there are here."""
+    return [way for way in WAYS if way != LENS or importlib.util.find_spec("transformer_lens")]
+
+
+def fingerprint(network: CircuitNetwork) -> str:
+    """Equal for equal weights."""
+    found = hashlib.sha256()
+    for name, value in sorted((network.tensors() | {"positions": network.positions}).items()):
+        found.update(f"{name} {value.shape}".encode())
+        found.update(np.ascontiguousarray(value, dtype=np.float64).tobytes())
+    return found.hexdigest()[:16]
+
+
+def compiled(program: pf.TokenProgram) -> tuple[CircuitNetwork, dict[str, Any]]:
     """The circuit, and its row before anything is tried."""
     found: list[pf.CompiledTokens] = []
     compiling = seconds(lambda: found.append(pf.compile_tokens(program)))
-    network = found[0].network
+    network, size, n = found[0].network, program.vocab_size, program.seq_len
     assert isinstance(network, CircuitNetwork)
-    return found[0], {
+    return network, {
+        "program": program.name, "V": size, "n": n, "weights": fingerprint(network),
         "compile (s)": round(compiling, 3), "parameters": network.parameters, "blocks": network.blocks,
         "heads": network.heads, "units": sum(network.hidden_units.values()), "bounds": found[0].certificate.bounds,
-        "step": found[0].certificate.details["step"], "tried": 0, "all": 0,
-        "wrong": dict.fromkeys(WAYS, 0), "largest error": dict.fromkeys(WAYS, 0.0), "run (s)": dict.fromkeys(WAYS, 0.0),
-    }  # fmt: skip
+        "step": found[0].certificate.details["step"], "all": size**n if size**n <= FEW else DRAWN,
+    } | {name: dict.fromkeys(WAYS, zero) for name, zero in MEASURED.items()}  # fmt: skip
 
 
-def go_on(
-    row: dict[str, Any],
-    program: Callable[[np.ndarray], np.ndarray],
-    x: np.ndarray,
-    running: dict[str, Callable[[np.ndarray], np.ndarray]],
-) -> None:
-    """Try the sequences that the row has not seen, for one turn: how many answers are wrong, and how far outputs are away."""
+def go_on(row: dict[str, Any], program: Way, x: np.ndarray, way: str, run: Way) -> None:
+    """Try the sequences that the row has not seen that way, for one turn: how many answers are wrong, and how far off."""
     start, batch, step = time.process_time(), max(1, PAIRS // x.shape[1] ** 2), row["step"]
-    row["all"] = len(x)
-    while row["tried"] < len(x) and time.process_time() - start < TURN:
-        part = x[row["tried"] : row["tried"] + batch]
-        wanted = program(part)
-        for way, run in running.items():
-            began = time.process_time()
-            y = run(part[:, None, :].astype(np.float64))[:, 0]
-            row["run (s)"][way] += time.process_time() - began
-            row["wrong"][way] += int((np.rint(y / step) * step != wanted).any(axis=1).sum())
-            row["largest error"][way] = max(row["largest error"][way], float(np.abs(y - wanted).max()))
-        row["tried"] += len(part)
+    while row["tried"][way] < len(x) and time.process_time() - start < TURN:
+        part = x[row["tried"][way] : row["tried"][way] + batch].astype(np.int64)
+        wanted, began = program(part), time.process_time()
+        y = run(part).astype(np.float64)
+        row["run (s)"][way] += time.process_time() - began
+        row["wrong"][way] += int((np.rint(y / step) * step != wanted).any(axis=1).sum())
+        row["largest error"][way] = max(row["largest error"][way], float(np.abs(y - wanted).max()))
+        row["tried"][way] += len(part)
 
 
-def complete(row: dict[str, Any]) -> bool:
-    return bool(0 < row["all"] == row["tried"])
+def complete(row: dict[str, Any], way: str) -> bool:
+    return bool(row["tried"][way] == row["all"])
 
 
 def certified(row: dict[str, Any], way: str) -> bool:
@@ -146,17 +183,24 @@ def holds(row: dict[str, Any]) -> bool:
 
 def table(results: dict[str, Any]) -> str:
     """The rows in Markdown."""
-    heads = ("program", "V", "n", "parameters", "blocks", "compile s", "exact by certificate", "tried", *WAYS)
+    heads = ("program", "V", "n", "parameters", "blocks", "compile s", "exact by certificate", "sequences", *WAYS)
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for r in results["rows"]:
         proved = [kind for kind in ("float64", "float32") if r["bounds"].get(kind) is not None]
         cells = [
             r["program"], r["V"], r["n"], f"{r['parameters']:,}", r["blocks"], f"{r['compile (s)']:.2f}",
             ", ".join(proved) + ("" if len(proved) == 2 else " only"),
-            f"{r['tried']:,}" if complete(r) else f"**{r['tried']:,}**", *(f"{r['wrong'][way]:,}" for way in WAYS),
+            f"{r['all']:,}", *(_wrong(r, way) for way in WAYS),
         ]  # fmt: skip
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
+
+
+def _wrong(row: dict[str, Any], way: str) -> str:
+    """Wrong answers; of how many, if not all sequences were tried that way."""
+    if complete(row, way):
+        return f"{row['wrong'][way]:,}"
+    return f"{row['wrong'][way]:,} of {row['tried'][way]:,}" if row["tried"][way] else "not run"
 
 
 def page(text: str, results: dict[str, Any]) -> str:
@@ -169,25 +213,36 @@ def main() -> bool:
     """Whether all certificates hold, all sequences were tried, and programs of 16 tokens compile in time."""
     torch.set_num_threads(1)
     here = about("tokens", SEED)
-    order = [(name, size, n) for name in pf.programs.names() for size, n in SIZES]
     found = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-    earlier: dict[tuple[str, int, int], dict[str, Any]] = {(r["program"], r["V"], r["n"]): r for r in found}
-    rows = {key: row for key, row in earlier.items() if row["commit"] == here["commit"]}
-    while waiting := [key for key in order if key not in rows or not complete(rows[key])]:
-        # new ones first, short ones before long ones; then those that were tried least
-        for key in sorted(waiting, key=lambda key: (key in rows, rows[key]["tried"] if key in rows else key[2])):
-            name, size, n = key
-            program = pf.programs.get(name, size, n)
-            c, fresh = compiled(program)
-            row = rows.setdefault(key, {"program": name, "V": size, "n": n, "commit": here["commit"]} | fresh)
-            assert isinstance(c.network, CircuitNetwork)
-            x, running = sequences(program), ways(c.network)
-            go_on(row, program, x, running)
-            shown = earlier | rows
-            results = {"about": here, "rows": [shown[key] for key in order if key in shown]}
-            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-            PAGE.write_text(page(PAGE.read_text(), results))
-            what = f"{name:<17} V={size:<3} n={n:<3} {row['compile (s)']:>6} s  {row['parameters']:>8,} parameters"
-            print(f"{what}  {row['tried']:>8,} of {row['all']:,} tried, wrong {row['wrong']}", flush=True)
-    fast = all(row["compile (s)"] <= LIMIT for row in rows.values() if row["n"] == 16)
-    return fast and all(holds(row) for row in rows.values())
+    earlier = {(r["program"], r["V"], r["n"]): r for r in found}
+    programs = [pf.programs.get(name, size, n) for name in pf.programs.names() for size, n in SIZES]
+    networks, rows = [], []
+    for program in programs:
+        network, row = compiled(program)
+        before = earlier.get((row["program"], row["V"], row["n"]), {})
+        if before.get("weights") == row["weights"]:
+            row |= {name: before[name] for name in MEASURED}
+        networks.append(network)
+        rows.append(row)
+    while waiting := [(row, way) for row in rows for way in installed() if not complete(row, way)]:
+        row, way = min(waiting, key=lambda one: left(*one))
+        i = rows.index(row)
+        go_on(row, programs[i], sequences(row["V"], row["n"]), way, RUNS[way](networks[i], row["V"]))
+        write({"about": here, "rows": rows})
+        what = f"{row['program']:<17} V={row['V']:<3} n={row['n']:<3} {row['parameters']:>8,} parameters"
+        print(f"{what}  {way}: {row['wrong'][way]} wrong of {row['tried'][way]:,}", flush=True)
+    write({"about": here, "rows": rows})
+    fast = all(row["compile (s)"] <= LIMIT for row in rows if row["n"] == 16)
+    return fast and all(holds(row) for row in rows)
+
+
+def left(row: dict[str, Any], way: str) -> float:
+    """About how many seconds it takes to try the rest: what is soon done comes first."""
+    tried, each = row["tried"][way], row["parameters"] * row["n"] * 1e-9  # if nothing is known yet
+    return float((row["all"] - tried) * (row["run (s)"][way] / tried if tried else each))
+
+
+def write(results: dict[str, Any]) -> None:
+    """The results, and the page that shows them."""
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    PAGE.write_text(page(PAGE.read_text(), results))

@@ -93,6 +93,10 @@ def test_token_programs_answer_exactly(name: str, dtype: Any) -> None:
     logits, cache = c.to_transformer_lens(dtype).run_with_cache(torch.from_numpy(ids))
     found = logits.numpy()[..., 0].round() if c.numeric else logits.argmax(dim=-1).numpy()
     assert np.array_equal(found, getattr(programs, name)(ids))
+    with pytest.raises(
+        pf.ProvenformerError, match="about sequences of 8 tokens, not of 5; compile a program with pad="
+    ):
+        c.to_transformer_lens(dtype).run_with_cache(torch.from_numpy(ids[:, :5]))
     for b, weights in enumerate(c.attention(ids[0].tolist())):
         shown = cache[f"blocks.{b}.attn.hook_pattern"].numpy()[0, : len(weights)]
         np.testing.assert_allclose(shown, weights, atol=1e-10 if dtype is np.float64 else 1e-3)
@@ -183,3 +187,14 @@ def test_a_model_that_is_not_whole_is_refused(tmp_path: Path) -> None:
     (folder / "mine.txt").write_text("keep me")
     with pytest.raises(pf.ProvenformerError, match="something else"):
         compiled("sort", 1, 4).save_pretrained(folder)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_disguised_programs_answer_exactly(dtype: Any) -> None:
+    pytest.importorskip("transformer_lens", reason="the extra lens is not installed")
+    c = pf.compile_tokens(pf.programs.get("sort", 6, 8))
+    ids, tokens = np.random.default_rng(5).integers(0, 6, size=(300, 8)), np.arange(6.0)
+    d = c.disguised(seed=2, within=0.05)
+    assert np.dtype(dtype).name in d.bounds
+    logits = d.to_transformer_lens(tokens, dtype, answers=tokens)(torch.from_numpy(ids))
+    assert np.array_equal(logits.argmax(dim=-1).numpy(), np.sort(ids, axis=-1))

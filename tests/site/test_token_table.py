@@ -35,23 +35,30 @@ def test_every_certificate_held(rows: list[dict[str, Any]]) -> None:
         assert row["compile (s)"] <= tokens.LIMIT or row["n"] > 16
 
 
-def test_only_dyck_2_at_64_tokens_has_no_certificate_for_float32(rows: list[dict[str, Any]]) -> None:
-    without = {(row["program"], row["n"]) for row in rows if not tokens.certified(row, "torch float32")}
-    assert without == {("dyck-2", 64)}
-    assert all(tokens.certified(row, "float64") for row in rows)
+def test_every_certificate_is_for_both_precisions(rows: list[dict[str, Any]]) -> None:
+    assert all(tokens.certified(row, way) for row in rows for way in tokens.WAYS)
 
 
 def test_a_wrong_answer_is_counted_in_every_way() -> None:
     program = pf.programs.get("sort", 4, 4)
-    c, row = tokens.compiled(program)
-    network: Any = c.network
-    x = tokens.sequences(program)
-    assert len(x) == 4**4 == len(np.unique(x, axis=0))
-    tokens.go_on(row, lambda x: np.where(x[:, :1] == 3, x, program(x)), x, tokens.ways(network))
-    assert tokens.complete(row)
+    network, row = tokens.compiled(program)
+    x = tokens.sequences(4, 4)
+    assert len(x) == 4**4 == len(np.unique(x, axis=0)) == row["all"]
+    wrong = int(((x[:, 0] == 3) & (np.diff(x) < 0).any(axis=1)).sum())
+    for way in tokens.installed():
+        assert not tokens.complete(row, way)
+        tokens.go_on(row, lambda x: np.where(x[:, :1] == 3, x, program(x)), x, way, tokens.RUNS[way](network, 4))
+        assert tokens.complete(row, way)
+        assert row["wrong"][way] == wrong
     assert not tokens.holds(row)
-    unsorted = (x[:, 0] == 3) & (np.diff(x) < 0).any(axis=1)
-    assert row["wrong"] == dict.fromkeys(tokens.WAYS, int(unsorted.sum()))
+
+
+def test_sequences_belong_to_weights_and_say_where_they_were_run() -> None:
+    (network, row), (other, _) = (tokens.compiled(pf.programs.get("sort", 4, n)) for n in (4, 5))
+    assert tokens.fingerprint(network) == row["weights"] != tokens.fingerprint(other)
+    row["tried"]["float64"], row["tried"]["torch float32"] = row["all"], 7
+    cells = tokens.table({"rows": [row]}).splitlines()[-1].split(" | ")
+    assert cells[-4:] == ["0", "0 of 7", "not run", "not run |"]
 
 
 def test_sequences_are_of_the_alphabet_and_of_all_kinds() -> None:

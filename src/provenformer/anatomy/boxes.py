@@ -23,6 +23,8 @@ GROUP_WORDS = {
     "scaled": "times a number by position",
     "pieces": "piecewise linear functions",
     "pairs": "means over pairs of tokens",
+    "total": "sums over the tokens",
+    "pick": "values of one token each",
 }
 
 

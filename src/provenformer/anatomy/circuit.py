@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from provenformer.anatomy.drawing import draw
@@ -24,6 +24,9 @@ class Circuit:
     units: int
     channels: tuple[str, ...]
     rejected: str | None = None  # why the checker gives no error bounds
+    looks: dict[tuple[int, int], str] = field(
+        default_factory=dict
+    )  # what a head of a program looks at, by block and head
 
     def __getitem__(self, name: str) -> Node:
         """The node of that name."""

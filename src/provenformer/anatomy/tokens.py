@@ -2,79 +2,105 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
+from provenformer.anatomy.book import Book, Errors
+from provenformer.anatomy.circuit import Circuit
+from provenformer.anatomy.nodes import Error, Node
+from provenformer.base.errors import Rejected
+from provenformer.checker.tokens.state import State
+from provenformer.checker.tokens.walk import token_bound
 from provenformer.networks.circuit import CircuitNetwork
-from provenformer.symbols.tokens.graph import Lin, Pick, TokenGraph, Total
+from provenformer.networks.inside import distinct_names
+from provenformer.symbols.tokens.graph import Input, Lin, Pick, TokenGraph, Total, Units
 
 SHOWN = 3  # values of one head or layer that are named before ".."
 LONGEST = 110
+LONG = 50  # characters from which on values are called by their names,
+WORTH_A_NAME = 12  # if what they are in words is longer
+KINDS = {Input: "input", Units: "function", Total: "total", Pick: "pick"}
 
 
-@dataclass(frozen=True)
-class TokenNode:
-    """A value of the program: where it is made, by what, and in which channel it stays."""
+@dataclass(frozen=True, eq=False, repr=False)
+class TokenCircuit(Circuit):
+    """The circuit of a program; `print` says block by block what heads look at and what is made."""
 
-    words: str
-    block: int
-    channel: int
-    heads: tuple[int, ...]  # that make it; empty: units do
-    units: int
-    low: int
-    high: int
-
-
-@dataclass(frozen=True, repr=False)
-class TokenCircuit:
-    """Nodes in the order in which they are made. `print` shows them."""
-
-    nodes: tuple[TokenNode, ...]
-    blocks: tuple[tuple[str, ...], ...]  # lines for each block
-    output: str
-    sizes: str
+    block_units: tuple[int, ...] = ()  # hidden units of every block: values share them
 
     def __str__(self) -> str:
-        lines = [f"circuit: {self.sizes}"]
-        for b, block in enumerate(self.blocks):
-            lines += [f"block {b}", *(f"  {line}" for line in block)]
-        return "\n".join([*lines, f"output: {self.output}"])
+        lines = [f"circuit: {self.summary}"]
+        for b in range(self.blocks):
+            lines += [f"block {b}", *(f"  {line}" for line in self.lines(b))]
+        return "\n".join([*lines, *(f"output: {node.words}" for node in self.nodes if node.kind == "output")])
 
-    def __repr__(self) -> str:
-        return f"TokenCircuit({self.sizes})"
+    def lines(self, block: int) -> list[str]:
+        """What the heads and units of a block do."""
+        made = [node for node in self.nodes if node.block == block]
+        found = [
+            f"head {head} {what}: {_listed([node for node in made if head in node.heads])}"
+            for (b, head), what in self.looks.items()
+            if b == block
+        ]
+        units = [node for node in made if not node.heads]
+        count = self.block_units[block]
+        return found + ([f"{count:,} unit{'' if count == 1 else 's'}: {_listed(units)}"] if units else [])
 
 
 def circuit_of_tokens(network: CircuitNetwork, graph: TokenGraph, output: Lin) -> TokenCircuit:
-    """The circuit of a network that build_tokens made."""
-    nodes = []
-    for claim in network.witness:
-        block, part = divmod(claim.layers - 1, 2)
-        layer, atom = network.circuit_blocks[block], graph.atoms[claim.atom]
-        heads = tuple(k for k, head in enumerate(layer.heads) if head.W_O[claim.channel].any()) if part == 0 else ()
-        units = int(np.count_nonzero(layer.W_2[claim.channel])) if part else 0
-        nodes.append(
-            TokenNode(atom.words, block, claim.channel, heads, units, int(atom.low.min()), int(atom.high.max()))
-        )
-    blocks = tuple(tuple(_lines(network, graph, b, nodes)) for b in range(network.blocks))
-    count = sum(network.hidden_units.values())
-    sizes = f"n={network.seq_len}, {network.blocks} blocks, {network.heads} heads, {count:,} units, {network.model_dim} channels"
-    return TokenCircuit(tuple(nodes), blocks, _short(graph.words(output)), sizes)
+    """What every channel of the network of a program holds and what makes it."""
+    errors, total, rejected = _errors(network, graph, output)
+    book = Book(network)
+    looking: dict[tuple[int, int], str] = {}
+    named: dict[str, str] = {}
+    first = graph.atoms[0]
+    entry = Node(
+        0, "x", "the token", "input", "input", 0, 0, low=float(first.low.min()), high=float(first.high.max()), atom=0
+    )
+    book.holds[0] = book.add(entry).index
+    for claim in book.claims(len(graph.atoms)):
+        name, atom = book.turn_to_claim(claim), graph.atoms[claim.atom]
+        heads, units, edges, positions = book.made(claim)
+        words, kind = _by_names(atom.words, named), KINDS[type(atom.operation)]
+        named[atom.words] = name
+        family = kind if heads else re.sub(r"(?<![v\d])-?\d+", "·", words)
+        ends = float(atom.low.min()), float(atom.high.max())
+        node = Node(
+            0, name, words, kind, family, claim.layers, claim.channel, heads, units, *ends, None, edges, positions, claim.atom
+        )  # fmt: skip
+        book.next_holds[claim.channel] = book.add(node).index
+        looking |= {((claim.layers - 1) // 2, head): looks(graph, claim.atom) for head in heads}
+    book.turn_to(2 * network.blocks + 1)
+    edges, positions = book.reads(network.W_out, "value")
+    words = _by_names(text, named) if (text := graph.words(output)) not in named else named[text]
+    book.add(Node(0, "y", words, "output", "output", book.layers, None, reads=edges, positions=positions))
+    units = sum(network.hidden_units.values())
+    return TokenCircuit(
+        1, network.seq_len, book.with_errors(errors, total), network.blocks, network.heads, units, distinct_names(network),
+        rejected, dict(sorted(looking.items())), tuple(network.hidden_units.values()),
+    )  # fmt: skip
 
 
-def _lines(network: CircuitNetwork, graph: TokenGraph, block: int, nodes: list[TokenNode]) -> list[str]:
-    found = []
-    for k in range(len(network.circuit_blocks[block].heads)):
-        made = [node for node in nodes if node.block == block and k in node.heads]
-        atom = next(c.atom for c in network.witness if c.layers == 2 * block + 1 and c.channel == made[0].channel)
-        found.append(f"head {k} {looks(graph, atom)}: {_listed([node.words for node in made])}")
-    made = [node for node in nodes if node.block == block and not node.heads]
-    units = len(network.circuit_blocks[block].b_1)
-    return found + ([f"{units} units: {_listed([node.words for node in made])}"] if made else [])
+def _errors(network: CircuitNetwork, graph: TokenGraph, output: Lin) -> tuple[Errors, Error | None, str | None]:
+    """Of every channel after every layer, as executed, and of the output; or why the checker rejects the network."""
+    found: dict[str, dict[tuple[int, int], float]] = {"float64": {}, "float32": {}}
+
+    def watch(precision: str, layers: int, state: State) -> None:
+        found[precision] |= {(layers, channel): float(error) for channel, error in enumerate(state.error)}
+
+    try:
+        bound = token_bound(network, graph, output, watch)
+    except Rejected as verdict:
+        return {}, None, str(verdict)
+    double, single = found["float64"], found["float32"]
+    errors = {place: Error(error, error, single.get(place, np.inf)) for place, error in double.items()}
+    return errors, Error(bound.float64, bound.float64, bound.float32), None
 
 
 def looks(graph: TokenGraph, atom: int) -> str:
-    """What a head looks at."""
+    """What a head looks at that is claimed to make an atom."""
     operation = graph.atoms[atom].operation
     if isinstance(operation, Total):
         counts = operation.counts
@@ -85,7 +111,8 @@ def looks(graph: TokenGraph, atom: int) -> str:
         if (np.count_nonzero(counts, axis=1) == 1).all():
             return _moves(counts.argmax(axis=1), n)
         return "looks at all earlier tokens" if not np.triu(counts, 1).any() else "looks at tokens by their places"
-    assert isinstance(operation, Pick)
+    if not isinstance(operation, Pick):  # a claim that the checker rejects
+        return "does what units do"
     return {
         "position": "looks at the token that an index names", "rank": "looks at the token whose rank is the own place",
         "order": "looks at the last or first token of its kind", "largest": "looks at the tokens of extreme value",
@@ -104,11 +131,20 @@ def _moves(source: np.ndarray, n: int) -> str:
     return "looks at one known token each"
 
 
-def _listed(words: list[str]) -> str:
-    shown = [_short(w) for w in (words if len(words) <= SHOWN + 1 else [*words[:SHOWN], words[-1]])]
-    if len(words) > SHOWN + 1:
-        return f"{len(words)} values, {'; '.join(shown[:-1])}; .. {shown[-1]}"
+def _listed(nodes: list[Node]) -> str:
+    chosen = nodes if len(nodes) <= SHOWN + 1 else [*nodes[:SHOWN], nodes[-1]]
+    shown = [f"{node.name} = {node.words}" for node in chosen]
+    if len(nodes) > SHOWN + 1:
+        return f"{len(nodes)} values, {'; '.join(shown[:-1])}; .. {shown[-1]}"
     return "; ".join(shown)
+
+
+def _by_names(words: str, named: dict[str, str]) -> str:
+    """What has a name by its name, longest first, where the words would be long."""
+    if len(words) > LONG:
+        for known in sorted((w for w in named if len(w) > WORTH_A_NAME and w != words), key=len, reverse=True):
+            words = words.replace(known, named[known])
+    return _short(words)
 
 
 def _short(words: str) -> str:

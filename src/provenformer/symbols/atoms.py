@@ -84,8 +84,8 @@ def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start:
     widen = gamma(8 * len(slopes)) * max(abs(s) for s in slopes) * (max(map(abs, inside)) + abs(operation.knots[0])) * 2
     exact = Pieces(operation.knots, operation.slopes, operation.start, x)
     low, high = float(values.min()) - widen, float(values.max()) + widen
-    if operation.start == 0 and operation.slopes[0] == 0 and min(slopes) >= 0:
-        low = max(low, 0.0)
+    if operation.slopes[0] <= 0 <= min(operation.slopes[1:]):  # it falls up to its first knot and rises from there
+        low = max(low, operation.start)
     return _made(graph, exact, _is_uniform(graph, x), low, high, rows)
 
 

@@ -234,7 +234,8 @@ def _maximum(a: Jet, b: Jet, sign: float = 1.0) -> Jet:
 
 
 def _absolute(a: Jet) -> Jet:
-    return _maximum(a, Jet(-a.value, -a.first, -a.second))
+    either = _maximum(a, Jet(-a.value, -a.first, -a.second))
+    return Jet(np.absolute(a.value), either.first, either.second)  # not below 0, also where its argument changes sign
 
 
 def _refuse_domain(name: str, x: Interval) -> None:

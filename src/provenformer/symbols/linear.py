@@ -151,10 +151,13 @@ def _up(a: float, b: float) -> float:
 
 def _require_digits(x: Lin, factors: FloatArray | float) -> None:
     """Raise if a product of coefficients may be so small that it loses digits: slack is a share of what is left."""
+    by = _smallest(np.atleast_1d(factors))
+    if by >= 1:
+        return
     parts = [x.constant, *(np.array([t.own]) for t in x.terms.values())]
     parts += [np.ravel(t.mix) for t in x.terms.values() if t.mix is not None]
-    by, least = _smallest(np.atleast_1d(factors)), min(_smallest(part) for part in parts)
-    if by < 1 and by * least < LEAST:
+    least = min(_smallest(part) for part in parts)
+    if by * least < LEAST:
         raise Untraceable(
             f"coefficients of {least:.1e} and {by:.1e} multiply to less than float64 has; rescale the function."
         )

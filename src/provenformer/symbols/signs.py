@@ -7,6 +7,7 @@ lies left of 0. Every other use of a sign that may change is refused.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,11 @@ from provenformer.symbols.formula import VARIABLE, Formula
 from provenformer.symbols.formula import apply as join
 from provenformer.symbols.formula import constant as number
 from provenformer.symbols.graph import Apply, Graph, Key, Lin, Pieces
-from provenformer.symbols.jets import slope_bound
+from provenformer.symbols.jets import distance, slope_bound
 from provenformer.symbols.linear import add, constant, scale
 from provenformer.symbols.ranges import hull
 
 AT_ZERO = 2.0**-40  # a function this small at 0 is 0 there, but for rounding: what it jumps by is slack
-ROUNDED = 2.0**-60  # of computing that
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +78,14 @@ def _odd(graph: Graph, z: Lin, even: Lin) -> Lin | None:
     if formula is None:
         return None
     g, slack = formula
-    at_zero = abs(float(g(np.float64(0.0))))
-    if not at_zero <= AT_ZERO:
+    jump = abs(float(g(np.float64(0.0))))
+    if not jump <= AT_ZERO:
         return None
+    jump += distance(g, np.zeros(1), 0.0)
     right, left = (
         atoms.apply(graph, g, atoms.pieces(graph, [0.0], [0.0, 1.0], 0.0, w)) for w in (z, scale(graph, z, -1.0))
     )
-    return _off_by(add(graph, right, left, -1.0), slack + 2 * at_zero + ROUNDED)
+    return _off_by(add(graph, right, left, -1.0), slack + jump)
 
 
 def _of_size(graph: Graph, even: Lin, size: Lin) -> tuple[Formula, float] | None:
@@ -119,19 +120,34 @@ def _of_size(graph: Graph, even: Lin, size: Lin) -> tuple[Formula, float] | None
 
 
 def _odd_pieces(graph: Graph, operation: Pieces) -> Lin | None:
-    """The same right of 0, the negative left of it; it must be 0 at 0."""
-    if float(operation(np.zeros(1))[0]) != 0:
+    """The same right of 0, the negative left of it; it must be 0 at 0, but for rounding."""
+    jump, reach = _exactly(operation, 0.0), max(map(abs, operation.knots)) * max(map(abs, operation.slopes))
+    if abs(jump) > AT_ZERO * max(1.0, reach, abs(operation.start)):
         return None
     knots = sorted({*operation.knots, 0.0})
     between = np.array([knots[0] - 1.0, *((np.array(knots[1:]) + np.array(knots[:-1])) / 2), knots[-1] + 1.0])
     slopes = np.array(operation.slopes)[np.searchsorted(operation.knots, between)] * np.sign(between)
     turns = [k for k in range(len(knots)) if slopes[k] != slopes[k + 1]]
     if not turns:  # as in sign(z) |z| = z
-        return scale(graph, operation.of, float(slopes[0]))
+        return _off_by(scale(graph, operation.of, float(slopes[0])), _up(abs(jump)))
     first = knots[turns[0]]
-    start = float(operation(np.array([first]))[0]) * float(np.sign(first))
+    height = _exactly(operation, first) * int(np.sign(first))
     kept, steps = [knots[k] for k in turns], [float(slopes[0]), *(float(slopes[k + 1]) for k in turns)]
-    return atoms.pieces(graph, kept, steps, start, operation.of)
+    found = atoms.pieces(graph, kept, steps, float(height), operation.of)
+    return _off_by(found, _up(abs(height - Fraction(float(height))) + 2 * abs(jump)))
+
+
+def _exactly(operation: Pieces, z: float) -> Fraction:
+    """The value at z, without rounding."""
+    at, knots, (before, *slopes) = Fraction(z), [Fraction(k) for k in operation.knots], map(Fraction, operation.slopes)
+    total = Fraction(operation.start) + before * min(at - knots[0], Fraction(0))
+    for knot, end, slope in zip(knots, [*knots[1:], max(at, knots[-1])], slopes, strict=True):
+        total += slope * min(max(at - knot, Fraction(0)), end - knot)
+    return total
+
+
+def _up(value: Fraction) -> float:
+    return float(np.nextafter(float(value), np.inf)) if value else 0.0
 
 
 def _is_even(formula: Formula) -> bool:

@@ -156,17 +156,18 @@ def summed(graph: Graph, tree: Tree, length: int) -> Lin:
     simple = _kernel_sum(graph, tree, length) or _split(graph, tree, length)
     if simple is not None:
         return simple
-    total = constant(0.0)
-    for k in range(length):
-        total = add(graph, total, at(graph, tree, k, length))
-    return total
+    return _in_pairs([at(graph, tree, k, length) for k in range(length)], lambda a, b: add(graph, a, b))
 
 
 def largest(graph: Graph, tree: Tree, length: int) -> Lin:
-    """The maximum over k: a tournament of what is gathered."""
-    entries = [at(graph, tree, k, length) for k in range(length)]
+    """The maximum over k: of what is gathered."""
+    return _in_pairs([at(graph, tree, k, length) for k in range(length)], lambda a, b: atoms.maximum(graph, a, b))
+
+
+def _in_pairs(entries: list[Lin], joined: Callable[[Lin, Lin], Lin]) -> Lin:
+    """A tournament: depth and copies grow with the logarithm of the number of entries."""
     while len(entries) > 1:
-        pairs = [atoms.maximum(graph, a, b) for a, b in zip(entries[::2], entries[1::2], strict=False)]
+        pairs = [joined(a, b) for a, b in zip(entries[::2], entries[1::2], strict=False)]
         entries = pairs + entries[2 * len(pairs) :]
     return entries[0]
 
@@ -220,12 +221,9 @@ def _kernel_sum(graph: Graph, tree: Tree, length: int) -> Lin | None:
 
 
 def _gathered(graph: Graph, formula: Formula, row: Lin, column: Lin) -> Lin:
-    total = constant(0.0)
-    for k in range(column.rows):
-        choice = np.zeros((1, column.rows))
-        choice[0, k] = 1.0
-        total = add(graph, total, of_formula(graph, formula, add(graph, row, mix(graph, column, choice))))
-    return total
+    tokens = (mix(graph, column, choice[None]) for choice in np.eye(column.rows))
+    entries = [of_formula(graph, formula, add(graph, row, token)) for token in tokens]
+    return _in_pairs(entries, lambda a, b: add(graph, a, b))
 
 
 def _kernel(graph: Graph, tree: Tree) -> tuple[Formula, Lin, Lin] | None:

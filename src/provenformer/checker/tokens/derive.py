@@ -32,23 +32,18 @@ def derive_program(network: FloatNetwork, program: TokenProgram) -> tuple[TokenB
 
 def false_statement(certificate: Certificate, found: TokenBound, program: TokenProgram, step: Fraction) -> str | None:
     """What else the certificate says and is not so."""
-    details, stated = certificate.details, certificate.bounds
-    sizes = {"vocab_size": program.vocab_size, "seq_len": program.seq_len, "step": float(step)}
-    for name, value in sizes.items():
+    details, stated, terms = certificate.details, certificate.bounds, certificate.terms
+    if certificate.kind != "rigorous" or certificate.norm_order is not None:
+        return "a program's certificate is rigorous and about the largest entry"
+    facts = {"vocab_size": program.vocab_size, "seq_len": program.seq_len, "step": float(step)}
+    for name, value in facts.items():
         if details.get(name) != value:
             return f"its {name} is {details.get(name)!r:.20}, not {value:g}"
-    if stated.keys() - {"float64", "float32"} or any(
-        isinstance(v, bool) or not isinstance(v, int | float) or not v * (1 + 1e-9) >= getattr(found, name)
-        for name, v in stated.items()
-    ):
+    if stated.keys() - {"float64", "float32"} or any(not v >= getattr(found, name) for name, v in stated.items()):
         return "its bounds by precision are below what the weights give"
     margin = details.get("margin")
-    if (
-        not isinstance(margin, int | float)
-        or isinstance(margin, bool)
-        or not margin <= float(step) / 2 - found.float64 + 1e-12
-    ):
+    if margin is None or not margin <= float(step) / 2 - found.float64:
         return "its margin is larger than what the weights give"
-    if not sum(certificate.terms.values()) * (1 + 1e-9) >= found.float64:
-        return "its terms are below what the weights give"
+    if terms.keys() != {"rounding"} or not found.float64 <= terms["rounding"] <= certificate.bound:
+        return "its terms are not one for rounding, between what the weights give and its bound"
     return None

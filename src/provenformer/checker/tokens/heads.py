@@ -12,9 +12,9 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
-from provenformer.checker.tokens.state import OWN, Reading, State, combination, read, rounding
+from provenformer.checker.tokens.state import LARGEST, OWN, Reading, State, combination, read, rounding
 from provenformer.checker.tokens.unique import require_one_value
-from provenformer.networks.circuit import CircuitBlock, Head
+from provenformer.networks.circuit import CircuitBlock
 from provenformer.symbols.tokens.graph import Pick, TokenGraph, Total
 
 NEGLIGIBLE = 2.0**-50
@@ -27,6 +27,7 @@ def after_heads(graph: TokenGraph, block: CircuitBlock, state: State, claims: di
     for number, head in enumerate(block.heads):
         queries, keys = read(state, head.W_Q, head.b_Q), read(state, head.W_K, np.zeros(len(head.W_K)))
         moved = _moved(queries, keys, state.unit)
+        values = read(state, head.W_V, np.zeros(len(head.W_V)))
         for channel in map(int, np.flatnonzero(head.W_O.any(axis=1))):
             if channel not in claims:
                 raise Rejected(f"{place}, head {number} writes channel {channel}, of which nothing is claimed")
@@ -34,7 +35,7 @@ def after_heads(graph: TokenGraph, block: CircuitBlock, state: State, claims: di
                 raise Rejected(f"{place}: two heads write channel {channel}")
             if state.atom[channel] >= 0 or state.known[channel].any():
                 raise Rejected(f"{place} writes channel {channel}, which is in use")
-            value = _value(state, head, channel)
+            value = _value(values, head.W_O[channel], state.unit)
             operation = graph.atoms[claims[channel]].operation
             if isinstance(operation, Total):
                 error = _total(operation, queries, keys, moved, value, state)
@@ -52,20 +53,20 @@ def after_heads(graph: TokenGraph, block: CircuitBlock, state: State, claims: di
 def _moved(queries: Reading, keys: Reading, unit: float) -> FloatArray:
     """(n, n): how far executed scores, less the largest, may be from what the weights stand for."""
     sizes = queries.size.T @ keys.size
+    if not (sizes <= LARGEST).all():
+        raise Rejected("a score may exceed 2^60")
     errors = queries.error.T @ keys.size + queries.size.T @ keys.error + queries.error.T @ keys.error
     terms = (queries.size > 0).astype(np.int64).T @ (keys.size > 0).astype(np.int64)  # adding 0 does not round
     rounded = rounding(terms + 2, unit) * sizes
     return np.asarray(errors + rounded + rounding(1, unit) * sizes.max(axis=1, keepdims=True) + 8 * unit)
 
 
-def _value(state: State, head: Head, channel: int) -> Reading:
-    """What the head moves into the channel, as one row."""
-    plain = read(state, head.W_V, np.zeros(len(head.W_V)))
-    out = head.W_O[channel]
+def _value(plain: Reading, out: FloatArray, unit: float) -> Reading:
+    """What a head moves into a channel, as one row."""
     size = (np.abs(out) @ plain.size)[None]
-    share = float(rounding(int(np.count_nonzero(out)) + 1, state.unit))
+    share = float(rounding(int(np.count_nonzero(out)) + 1, unit))
     error = (np.abs(out) @ plain.error)[None] + share * size
-    return Reading((out @ plain.known)[None], (out @ plain.atoms)[None], error, size)
+    return Reading((out @ plain.known)[None], (out @ plain.atoms)[None], error, size, (np.abs(out) @ plain.fresh)[None])
 
 
 def _rounded(value: Reading, many: int, n: int, unit: float) -> float:

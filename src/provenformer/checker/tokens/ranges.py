@@ -43,8 +43,8 @@ class Ranges:
         low = lin.constant.astype(np.float64)
         high = low.copy()
         for atom, c in lin.terms:
-            ends = np.stack([c * self.low[atom], c * self.high[atom]])
-            low, high = low + ends.min(axis=0), high + ends.max(axis=0)
+            first, last = (self.low[atom], self.high[atom]) if c > 0 else (self.high[atom], self.low[atom])
+            low, high = low + c * first, high + c * last
         return low, high
 
     def reach(self, lin: Lin) -> Ends:
@@ -141,11 +141,12 @@ class Ranges:
             a, b = self.interval(of)
             points = np.arange(a.min(), b.max() + part.step, part.step)
             values = part_values(part, points[points <= b.max()])
-            slopes = np.unique(np.diff(values))
-            if len(values) == 1 or (len(slopes) == 1 and slopes[0] == 0):
+            rises = np.diff(values)
+            line = len(rises) == 0 or bool((rises == rises[0]).all())
+            if line and (len(rises) == 0 or rises[0] == 0):
                 constant += c * int(values[0])
-            elif len(slopes) == 1 and slopes[0] % part.step == 0:
-                slope = int(slopes[0]) // part.step
+            elif line and rises[0] % part.step == 0:
+                slope = int(rises[0]) // part.step
                 constant += c * (int(values[0]) - slope * int(points[0])) + c * slope * of.constant
                 terms += [(atom, c * slope * k) for atom, k in of.terms]
             else:
@@ -196,7 +197,7 @@ def _range(operation: Operation, ranges: Ranges) -> Ends:
 def primitive(lin: Lin) -> tuple[Lin, int, int]:
     """(z, factor, start): the numerator is factor * z + start; z has no common factor and no offset."""
     start = int(lin.constant[0])
-    factor = gcd(*(c for _, c in lin.terms), *map(int, np.unique(lin.constant - start))) or 1
+    factor = gcd(*(c for _, c in lin.terms), int(np.gcd.reduce(lin.constant - start))) or 1
     factor = -factor if lin.terms and lin.terms[0][1] < 0 else factor
     return Lin((lin.constant - start) // factor, tuple((a, c // factor) for a, c in lin.terms)), factor, start
 
@@ -213,7 +214,7 @@ def by_argument(parts: list[Weighted]) -> list[tuple[Lin, list[tuple[Weighted, i
 def part_values(part: Part, numerators: FloatArray) -> FloatArray:
     """A part at numerators on its grid; beyond its ends, which no token reaches, the values there."""
     index = np.rint((numerators - part.low) / part.step).astype(np.int64)
-    return part.values[np.clip(index, 0, len(part.values) - 1)].astype(np.float64)
+    return part.values[np.minimum(np.maximum(index, 0), len(part.values) - 1)].astype(np.float64)
 
 
 def together(same: list[tuple[Weighted, int, int]], z: FloatArray) -> FloatArray:

@@ -128,7 +128,7 @@ class Group:
         self.delta = float(np.abs(shared) @ state.error) * (1 + 1e-9)
         terms = np.count_nonzero(rows, axis=1) + 1
         self.own = np.abs(rows - slopes[:, None] * shared) @ state.error + rest
-        self.own = self.own + rounding(terms, state.unit) * reading.size[units].max(axis=1)
+        self.own = self.own + rounding(terms, state.unit) * reading.size[units].max(axis=1) + reading.fresh[units]
 
     def _value(self, points: FloatArray) -> FloatArray:
         return np.asarray(np.maximum(points[:, None] * self.slopes + self.starts, 0.0) @ self.outputs)

@@ -9,14 +9,16 @@ proved from the weights at the whole numbers that its arguments can be. No seque
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from provenformer.base.errors import Rejected
 from provenformer.checker.tokens.heads import after_heads
 from provenformer.checker.tokens.ranges import Ranges, ranges_of
-from provenformer.checker.tokens.state import LARGEST, OWN, State, combination, read
+from provenformer.checker.tokens.state import LARGEST, OWN, SMALLEST, Fresh, State, combination, read
 from provenformer.checker.tokens.units import after_units
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Head
 from provenformer.symbols.tokens.graph import Lin, TokenGraph
@@ -32,7 +34,10 @@ class TokenBound:
     float32: float
 
 
-def token_bound(network: CircuitNetwork, graph: TokenGraph, output: Lin) -> TokenBound:
+Watch = Callable[[str, int, State], None]  # precision, layers so far, and what channels hold after them
+
+
+def token_bound(network: CircuitNetwork, graph: TokenGraph, output: Lin, watch: Watch | None = None) -> TokenBound:
     """The bound that follows from the weights, or Rejected with block, channel and rule."""
     if network.token_dim != 1 or network.seq_len != graph.seq_len:
         raise Rejected("the program and the network have different sizes")
@@ -43,7 +48,8 @@ def token_bound(network: CircuitNetwork, graph: TokenGraph, output: Lin) -> Toke
     with np.errstate(all="ignore"):  # what overflows has no bound, and fails
         for name, unit in UNITS.items():
             try:
-                error = _walk(_rounded(network, name), graph, output, ranges, unit)
+                seen = partial(watch, name) if watch else lambda _layers, _state: None
+                error = walk(rounded(network, name), graph, output, ranges, unit, seen)
             except Rejected:
                 if name == "float64":
                     raise
@@ -54,16 +60,30 @@ def token_bound(network: CircuitNetwork, graph: TokenGraph, output: Lin) -> Toke
     return TokenBound(**found)
 
 
-def _walk(network: CircuitNetwork, graph: TokenGraph, output: Lin, ranges: Ranges, unit: float) -> float:
+def walk(
+    network: CircuitNetwork,
+    graph: TokenGraph,
+    output: Lin,
+    ranges: Ranges,
+    unit: float,
+    watch: Callable[[int, State], None],
+    fresh: Fresh | None = None,
+) -> float:
+    """The largest error of an output, executed with this unit roundoff; `watch` is shown the state after every layer."""
     claims = _claims(network, graph)
     holds = np.full(network.model_dim, -1)
     holds[0] = 0
-    state = State(network.positions.copy(), holds, np.zeros(network.model_dim), ranges, unit)
+    state = State(network.positions.copy(), holds, np.zeros(network.model_dim), ranges, unit, fresh)
     if network.positions[0].any():
         raise Rejected("the channel of the tokens has positions")
+    watch(0, state)
     for b, block in enumerate(network.circuit_blocks):
         after_heads(graph, block, state, claims.pop(2 * b + 1, {}), f"block {b}")
+        state.require_moderate(f"block {b}, heads")
+        watch(2 * b + 1, state)
         after_units(graph, block, state, claims.pop(2 * b + 2, {}), f"block {b}")
+        state.require_moderate(f"block {b}, units")
+        watch(2 * b + 2, state)
     if claims:
         raise Rejected(f"the witness makes claims after layer {min(claims)}, where the network has no layer")
     reading = read(state, network.W_out, network.b_out)
@@ -88,12 +108,13 @@ def _claims(network: CircuitNetwork, graph: TokenGraph) -> dict[int, dict[int, i
     return found
 
 
-def _rounded(network: CircuitNetwork, name: str) -> CircuitNetwork:
+def rounded(network: CircuitNetwork, name: str) -> CircuitNetwork:
     """The network with the weights of an arithmetic."""
 
     def cast(array: np.ndarray) -> np.ndarray:
-        if not (np.abs(array) <= LARGEST).all():
-            raise Rejected("a weight exceeds 2^60")
+        size = np.abs(array)
+        if not ((size == 0) | ((size >= SMALLEST) & (size <= LARGEST))).all():
+            raise Rejected("a weight that is not 0 is below 2^-60 or above 2^60")
         return array.astype(name).astype(np.float64)
 
     blocks = tuple(

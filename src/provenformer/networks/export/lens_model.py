@@ -10,6 +10,8 @@ weights and adds exact zeros. It divides scores by a scale: that is 2 here, and 
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, DTypeLike
@@ -54,7 +56,17 @@ def lens_model(
     weights = {name: torch.from_numpy(np.ascontiguousarray(value)).to(dtype) for name, value in arrays.items()}
     bridge.load_state_dict(weights, strict=True)
     bridge.requires_grad_(False)
+    # where ids come in, whoever calls: a shorter sequence would be answered, and wrongly
+    bridge.get_submodule("embed").register_forward_pre_hook(partial(_require_length, network.seq_len))
     return bridge.eval()
+
+
+def _require_length(seq_len: int, _module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+    if inputs and inputs[0].shape[-1] != seq_len:
+        raise ProvenformerError(
+            f"this model is about sequences of {seq_len} tokens, not of {inputs[0].shape[-1]}; compile a program with pad= for "
+            "shorter ones, and fill them up."
+        )
 
 
 def _scores(network: CircuitNetwork | Disguised, answers: ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -41,7 +41,6 @@ def save_pretrained(module: CircuitBlocks, path: str | Path) -> None:
         folder.mkdir()
         write_json(folder / CONFIG, config)
         save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
-        (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)
 
 
 def read_pretrained(path: str | Path) -> tuple[CircuitNetwork | Disguised, torch.dtype]:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from provenformer.symbols.tokens import lower
-from provenformer.symbols.tokens.arrays import Refused, Tokens, applied, spread, tokens_like
-from provenformer.symbols.tokens.arrays import _number as number
+from provenformer.symbols.tokens.arrays import Refused, Tokens, number, spread, tokens_like
 from provenformer.symbols.tokens.graph import Ints, Lin
 from provenformer.symbols.tokens.selectors import Selector
+from provenformer.symbols.tokens.ufuncs import applied, selector_of
 
 REDUCTIONS = {
     "add": "sum", "maximum": "max", "minimum": "min", "logical_or": "any", "logical_and": "all",
@@ -33,12 +33,10 @@ def reduced(how: str, array: Tokens, axis: Any, keepdims: bool) -> Tokens:
         return Tokens(g, (n, 1), lin, truth=truth) if keepdims else Tokens(g, (n,), lin, truth=truth)
     shape = (1,) if keepdims else ()
     if trailing == (1,):
-        return Tokens(
-            g,
-            shape,
-            lower.constant(g, 0) if how.startswith("arg") else array.lin,
-            truth=array.truth and how not in ("sum", "mean"),
-        )
+        if how in ("any", "all") and not array.truth:
+            array = applied("not_equal", array, 0)
+        only = lower.constant(g, 0) if how.startswith("arg") else array.lin
+        return Tokens(g, shape, only, truth=array.truth and how not in ("sum", "mean"))
     lin, truth = _over_tokens(how, array, trailing[0])
     return Tokens(g, shape, lin, truth=truth)
 
@@ -140,6 +138,8 @@ def cumsum(array: Any, axis: Any = None, **unknown: Any) -> Tokens:
     _plain(unknown)
     _axis(array, axis)
     size, g = _tokens(array, "np.cumsum"), array.graph
+    if size == 1:
+        return number(array)
     n = g.seq_len
     weights = np.tril(np.ones((n, n), np.int64))
     what = "number so far of tokens with" if array.truth else "sum so far of"
@@ -151,8 +151,8 @@ def where(condition: Any, first: Any, second: Any) -> Tokens:
     c, a, b = (tokens_like(like, v) for v in (condition, first, second))
     g = like.graph
     if not c.truth:
-        c = applied("not_equal", c, 0)
-    if c.selector is not None or 2 in {len(v.trailing) for v in (a, b)}:
+        c = (c != 0) if c.noise else applied("not_equal", c, 0)
+    if 2 in {len(v.trailing) for v in (c, a, b)}:
         return _where_pairs(c, a, b)
     shape, _, _ = spread(a, b)
     shape = np.broadcast_shapes(shape, c.trailing)
@@ -168,11 +168,7 @@ def _where_pairs(c: Tokens, a: Tokens, b: Tokens) -> Tokens:
     g, n = c.graph, c.graph.seq_len
     _, c, a = spread(c, a)
     _, c, b = spread(c, b)
-    selector = c.selector
-    if selector is None:
-        from provenformer.symbols.tokens.arrays import _selector  # noqa: PLC0415
-
-        selector = _selector(c)
+    selector = selector_of(c)
     fixed = b.key if b.key is not None and b.lin is None else b.lin
     if fixed is None or not (fixed.known and len(np.unique(fixed.constant)) == 1) or a.selector is not None:
         raise Refused(
@@ -208,7 +204,9 @@ def argsort(array: Any, axis: Any = -1, **given: Any) -> Tokens:
     n, g = _all_tokens(array, "np.argsort"), array.graph
     query, key = Tokens(g, (n, 1), array.lin), Tokens(g, (1, n), key=array.lin)
     earlier = tokens_like(query, np.tri(n, k=-1, dtype=bool))
-    before = (key < query) | ((key == query) & earlier)
+    equal = applied("logical_and", applied("equal", key, query), earlier)
+    before = applied("logical_or", applied("less", key, query), equal)
+    assert before.selector is not None
     ranks = before.selector.counted()
     if not stable:
         raise Refused("np.argsort may order equal tokens in any way; use kind='stable'.")
@@ -235,7 +233,7 @@ def roll(array: Any, shift: Any, axis: Any = None) -> Tokens:
         array,
         (np.arange(n) - int(shift)) % n,
         n,
-        f"{int(shift)} tokens before" if shift > 0 else f"{-int(shift)} tokens later",
+        f"{abs(int(shift))} token{'' if abs(int(shift)) == 1 else 's'} {'before' if shift > 0 else 'later'}",
     )
 
 
@@ -256,10 +254,7 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, **unknown: Any) -> Tokens:
     like = next(v for v in arrays if isinstance(v, Tokens))
     _axis(like, axis)
     g, n = like.graph, like.graph.seq_len
-    made = [
-        v if isinstance(v, Tokens) else tokens_like(like, np.asarray(v).reshape(np.asarray(v).shape[-1]))
-        for v in arrays
-    ]
+    made = [tokens_like(like, v) for v in arrays]
     start, found = 0, [(1, lower.constant(g, 0))]
     for array in made:
         size = _tokens(array, "np.concatenate")
@@ -275,6 +270,8 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, **unknown: Any) -> Tokens:
         words = f"{g.words(placed)} from token {start} on"
         found.append((1, lower.product(g, g.lin(here.astype(np.int64)), placed, words)))
         start += size
+    if start == 1:  # one number, which stands for all tokens
+        return next(v for v in made if v.trailing == (1,))
     return Tokens(g, (start,), lower.add(g, *found), truth=all(v.truth for v in made))
 
 
@@ -324,8 +321,29 @@ def _expanded(array: Tokens, new: list[bool]) -> Tokens:
     raise Refused("new axes make pairs of all tokens: x[..., :, None] and x[..., None, :].")
 
 
+def expand_dims(array: Any, axis: Any) -> Tokens:
+    place = axis % (array.ndim + 1) if isinstance(axis, int) else 0
+    if place < max(1, array.ndim - 1):
+        raise Refused("np.expand_dims is traced for tokens, with axis=-1 or axis=-2.")
+    return indexed(array, (Ellipsis, None) if place == array.ndim else (Ellipsis, None, slice(None)))
+
+
+def cast(array: Tokens, dtype: Any, **_: Any) -> Tokens:
+    """Of another type: true where it is not 0, or without its fraction; numpy says the type (numbers.py)."""
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        return array if array.truth else applied("not_equal", array, 0)
+    if kind not in "iuf":
+        raise Refused(f"astype({dtype}) is no number.")
+    whole = array.selector is not None or kind == "f" or array.dtype.kind != "f"
+    return number(array) if whole else applied("trunc", array)
+
+
 def full_like(array: Any, fill: Any, **_: Any) -> Tokens:
-    return Tokens(array.graph, array.trailing, tokens_like(array, fill).lin, truth=isinstance(fill, bool | np.bool_))
+    lin = tokens_like(array, fill).lin
+    if lin is None:
+        raise Refused("np.full_like is traced with a number.")
+    return Tokens(array.graph, array.trailing, lin, truth=isinstance(fill, bool | np.bool_))
 
 
 def clip(array: Any, low: Any = None, high: Any = None, **unknown: Any) -> Any:
@@ -341,14 +359,14 @@ def broadcast_to(array: Any, shape: Any, **_: Any) -> Tokens:
 
 
 def _reduction(how: str) -> Callable[..., Tokens]:
-    def rule(array: Any, axis: Any = None, keepdims: bool = False, **unknown: Any) -> Tokens:
+    def rule(array: Any, axis: Any = None, *, keepdims: bool = False, **unknown: Any) -> Tokens:
         _plain(unknown)
         return reduced(how, array, axis, bool(keepdims))
 
     return rule
 
 
-def _count_nonzero(array: Any, axis: Any = None, keepdims: bool = False) -> Tokens:
+def _count_nonzero(array: Any, axis: Any = None, *, keepdims: bool = False) -> Tokens:
     return reduced("sum", array if array.truth else applied("not_equal", array, 0), axis, keepdims)
 
 
@@ -358,7 +376,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "argmax": _reduction("argmax"), "argmin": _reduction("argmin"), "count_nonzero": _count_nonzero, "cumsum": cumsum,
     "where": where, "sort": sort, "argsort": argsort, "take_along_axis": take_along_axis, "roll": roll, "flip": flip,
     "fliplr": lambda array: flip(array, -1), "concatenate": concatenate, "clip": clip, "broadcast_to": broadcast_to,
-    "expand_dims": lambda array, axis: indexed(array, (Ellipsis, None, slice(None)) if axis == -2 else (Ellipsis, None)),
+    "expand_dims": expand_dims,
     "zeros_like": lambda array, **_: full_like(array, 0), "ones_like": lambda array, **_: full_like(array, 1),
     "full_like": full_like, "shape": lambda array: array.shape, "ndim": lambda array: array.ndim,
 }  # fmt: skip

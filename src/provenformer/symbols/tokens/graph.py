@@ -185,7 +185,7 @@ class TokenGraph:
         kept = {atom: c for atom, c in sorted(found.items()) if c}
         for atom in [a for a in kept if (self.atoms[a].low == self.atoms[a].high).all()]:  # known after all
             known += kept.pop(atom) * self.atoms[atom].low
-        common = gcd(den, *kept.values(), *map(int, np.unique(known)))
+        common = gcd(den, *kept.values(), int(np.gcd.reduce(known)))
         if common > 1:
             known, den = known // common, den // common
             kept = {atom: c // common for atom, c in kept.items()}

@@ -75,7 +75,7 @@ def boolean(graph: TokenGraph, lin: Lin) -> bool:
 def grid(graph: TokenGraph, lin: Lin) -> tuple[int, int, int]:
     """(low, step, count) of the numerators that it can have, over all tokens."""
     low, high = graph.bounds(lin)
-    step = gcd(*(c for _, c in lin.terms), *map(int, np.unique(lin.constant) - int(lin.constant[0]))) or 1
+    step = gcd(*(c for _, c in lin.terms), int(np.gcd.reduce(lin.constant - lin.constant[0]))) or 1
     count = int(high.max() - low.min()) // step + 1
     if step / lin.den < SMALLEST_STEP:
         raise ProvenformerError(
@@ -90,8 +90,8 @@ def grid(graph: TokenGraph, lin: Lin) -> tuple[int, int, int]:
     return int(low.min()), step, count
 
 
-def table(graph: TokenGraph, lin: Lin, function: Function, words: str) -> Lin:
-    """function(lin) at every token; known functions and lines need no units."""
+def table(graph: TokenGraph, lin: Lin, function: Function, words: str, flat: bool = False) -> Lin:
+    """function(lin) at every token; known functions and lines need no units. `flat`: all errors of `lin` end here."""
     grid(graph, lin)  # refused if values are too close or too many
     lin, function = _primitive(graph, lin, function)
     low, step, count = grid(graph, lin)
@@ -105,16 +105,16 @@ def table(graph: TokenGraph, lin: Lin, function: Function, words: str) -> Lin:
         index = (lin.constant - low) // step
         return known(graph, [values[i] for i in index])
     den = lcm(*(v.denominator for v in values))
-    made = part(graph, lin, np.array([int(v * den) for v in values], dtype=np.int64))
+    made = part(graph, lin, np.array([int(v * den) for v in values], dtype=np.int64), flat)
     return add(graph, (Fraction(1, den), units(graph, [made], words)))
 
 
-def part(graph: TokenGraph, lin: Lin, values: Ints) -> Part:
+def part(graph: TokenGraph, lin: Lin, values: Ints, flat: bool = False) -> Part:
     """These values on the grid of a combination. Errors of heads end here where that takes at most twice the units."""
     low, step, _ = grid(graph, lin)
     steps = np.diff(values)
-    snap = graph.rough(lin) > 0 and np.count_nonzero(steps) <= np.count_nonzero(np.diff(steps, prepend=0, append=0)) + 1
-    return Part(lin, low, step, values, bool(snap))
+    few = np.count_nonzero(steps) <= np.count_nonzero(np.diff(steps, prepend=0, append=0)) + 1
+    return Part(lin, low, step, values, bool(flat or (few and graph.rough(lin) > 0)))
 
 
 def snapped(graph: TokenGraph, lin: Lin, within: tuple[int, int] | None = None) -> Lin:
@@ -126,7 +126,7 @@ def snapped(graph: TokenGraph, lin: Lin, within: tuple[int, int] | None = None) 
         values = np.clip(low + step * np.arange(count), *within)
         least, most = (np.full(graph.seq_len, v) for v in within)
         made = Units((Part(lin, low, step, values, True),))
-        return graph.atom(graph.add(made, least, most, False, f"{graph.words(lin)}, rounded"))
+        return graph.atom(graph.add(made, least, most, graph.uniform(lin), f"{graph.words(lin)}, rounded"))
     whole_part = Part(lin, low, step, np.arange(count), True)
     atom = units(graph, [whole_part], f"{graph.words(lin)}, rounded")
     return add(graph, (Fraction(step, lin.den), atom), (Fraction(low, lin.den), constant(graph, 1)))
@@ -135,7 +135,7 @@ def snapped(graph: TokenGraph, lin: Lin, within: tuple[int, int] | None = None) 
 def _primitive(graph: TokenGraph, lin: Lin, function: Function) -> tuple[Lin, Function]:
     """The same function of a whole number: no offset, no common factor, first coefficient positive. So equal readings are one."""
     start = int(lin.constant[0])
-    factor = gcd(*(c for _, c in lin.terms), *map(int, np.unique(lin.constant - start))) or 1
+    factor = gcd(*(c for _, c in lin.terms), int(np.gcd.reduce(lin.constant - start))) or 1
     factor = -factor if lin.terms and lin.terms[0][1] < 0 else factor
     plain = graph.lin((lin.constant - start) // factor, [(atom, c // factor) for atom, c in lin.terms])
     den = lin.den
@@ -348,9 +348,11 @@ def gather(graph: TokenGraph, value: Lin, index: Lin) -> Lin:
 def digits(graph: TokenGraph, lin: Lin) -> list[Lin]:
     """A whole number from 0 to n as one number, or for long sequences as quotient and remainder: scores are then small."""
     n = graph.seq_len
-    if n <= ONE_DIGIT:
-        return [snapped(graph, lin)]
-    base = int(np.ceil(np.sqrt(n + 1)))
+    return [snapped(graph, lin)] if n <= ONE_DIGIT else two_digits(graph, lin, int(np.ceil(np.sqrt(n + 1))))
+
+
+def two_digits(graph: TokenGraph, lin: Lin, base: int) -> list[Lin]:
+    """Quotient and remainder of a whole number."""
     first = table(graph, lin, lambda v: v // base, f"{graph.words(lin)} // {base}")
     return [first, snapped(graph, add(graph, (1, lin), (-base, first)), (0, base - 1))]
 
@@ -373,6 +375,8 @@ def first_largest(graph: TokenGraph, value: Lin, sign: int) -> Lin:
 
 def inverse(graph: TokenGraph, ranks: Lin, value: Lin, words: str) -> Lin:
     """value at the token of rank j. Ranks are 0 .. n-1, each once: -(rank_k - j)^2, by digits, is highest there."""
+    if ranks.known:
+        return moved(graph, value, np.argsort(ranks.constant), "of a known token")
     keys, places = digits(graph, ranks), digits(graph, position(graph))
     squares = add(graph, *((1, table(graph, key, lambda v: v * v, f"square of {graph.words(key)}")) for key in keys))
     bias = np.zeros((1, graph.seq_len), np.int64)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.symbols.tokens.graph import TABLE_LIMIT, Ints, Lin, TokenGraph
 from provenformer.symbols.tokens.lower import (
+    ONE_DIGIT,
     add,
     constant,
     ends,
@@ -30,6 +31,7 @@ from provenformer.symbols.tokens.lower import (
     table,
     table2,
     total,
+    two_digits,
     units,
 )
 
@@ -146,7 +148,8 @@ class Selector:
     def extreme(self, sign: int) -> tuple[Lin, Lin]:
         """(token, whether there is one): the last (sign 1) or first (-1) token that is selected, else any token and 0.
 
-        Scores n P[j, k] + sign k differ for all k, so the highest is one token's, by at least 1; other relations get -4 n.
+        Scores n S[j, k] + sign k, S a whole number, differ for all k, so the highest is one token's, by at least 1. S is highest
+        where the key is selected, and `span` above its lowest; other relations are further below.
         """
         g, n = self.graph, self.graph.seq_len
         used = [i for i, t in enumerate(self.truth) if t.any()]
@@ -161,8 +164,20 @@ class Selector:
         truth = self.truth[used[0]]
         mask = np.isin(self.relation, used)
         some = np.asarray(mask.any(axis=1))
-        bias = sign * np.arange(n)[None] - np.where(mask | ~some[:, None], 0, 4 * n)
+        queries, keys, span = self._alike(truth) or self._kinds(truth)
+        queries = [add(g, (n, query)) for query in queries]
+        bias = sign * np.arange(n)[None] - np.where(mask | ~some[:, None], 0, (span + 3) * n)
         bias = bias[:1] if (bias == bias[0]).all() else bias
+        which = "last" if sign > 0 else "first"
+        at = pick(g, queries, keys, bias, position(g), "order", f"{which} token with {self.words}, if any")
+        of = f"{g.words(self.key)} at the {which} token with {self.words}, if any"
+        held = pick(g, queries, keys, bias, self.key, "order", of)
+        match = _matched(g, truth, self.query, held, self.key, f"[there is a token with {self.words}]")
+        return at, gate(g, g.lin(some.astype(np.int64)), match, f"[there is a token with {self.words}]")
+
+    def _kinds(self, truth: Truth) -> tuple[list[Lin], list[Lin], int]:
+        """S is 1 where the key is of a kind that the query selects, else 0: one product for each kind."""
+        g = self.graph
         columns, kind = np.unique(truth, axis=1, return_inverse=True)
         kinds = [i for i in range(columns.shape[1]) if columns[:, i].any()]
         if len(kinds) > KINDS_LIMIT:
@@ -170,34 +185,28 @@ class Selector:
         queries, keys = [], []
         for i in kinds:
             name = _named(g, self.key, kind.ravel() == i)
-            queries.append(
-                add(
-                    g,
-                    (
-                        n,
-                        _among(
-                            g,
-                            self.query,
-                            columns[:, i],
-                            f"[{_named(g, self.query, columns[:, i])[1:-1]} selects {name}]",
-                        ),
-                    ),
-                )
-            )
+            asked = f"[{_named(g, self.query, columns[:, i])[1:-1]} selects {name}]"
+            queries.append(_among(g, self.query, columns[:, i], asked))
             keys.append(_among(g, self.key, kind.ravel() == i, name))
-        which = "last" if sign > 0 else "first"
-        at = pick(g, queries, keys, bias, position(g), "order", f"{which} token with {self.words}, if any")
-        held = pick(
-            g,
-            queries,
-            keys,
-            bias,
-            self.key,
-            "order",
-            f"{g.words(self.key)} at the {which} token with {self.words}, if any",
-        )
-        match = _matched(g, truth, self.query, held, self.key, f"[there is a token with {self.words}]")
-        return at, gate(g, g.lin(some.astype(np.int64)), match, f"[there is a token with {self.words}]")
+        return queries, keys, 1
+
+    def _alike(self, truth: Truth) -> tuple[list[Lin], list[Lin], int] | None:
+        """Where many values are compared for being equal, S is how many of two digits are: far fewer products than values."""
+        g = self.graph
+        if truth.sum() <= ONE_DIGIT or self.query.den * self.key.den > 1:
+            return None
+        a, b = (low + step * np.arange(count) for low, step, count in (grid(g, self.query), grid(g, self.key)))
+        if (truth != np.equal.outer(a, b)).any():
+            return None
+        base = int(np.ceil(np.sqrt(truth.sum())))
+        queries: list[Lin] = []
+        keys: list[Lin] = []
+        for digit_a, digit_b in zip(*(two_digits(g, lin, base) for lin in (self.query, self.key)), strict=True):
+            low, high = (int(f(ends(g, digit_a)[i], ends(g, digit_b)[i])) for i, f in ((0, max), (1, min)))
+            for e in range(low, high + 1):
+                for lin, found in ((digit_a, queries), (digit_b, keys)):
+                    found.append(table(g, lin, lambda v, e=e: v == e, f"[{g.words(lin)} = {e}]", flat=True))  # type: ignore[misc]
+        return queries, keys, 2
 
 
 def compared(

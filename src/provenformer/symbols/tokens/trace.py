@@ -13,9 +13,12 @@ from provenformer.functions.tokens import TokenProgram
 from provenformer.symbols.tokens.arrays import Refused, Tokens
 from provenformer.symbols.tokens.graph import Ints, Lin, TokenGraph, evaluate, numerator
 from provenformer.symbols.tokens.lower import ends
+from provenformer.symbols.tokens.numbers import start
 
 EVERY = 20_000  # sequences up to which all are compared
 DRAWN = 2_000
+BATCHES = (1, 2)  # sequences at once that a program is traced with; neither may matter
+NOISE = 1e-9  # of quotients that float64 rounds; less than what is compared
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +29,11 @@ class TracedProgram:
     output: Lin
 
     @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal graphs."""
+        return tuple((type(a.operation), a.operation.key) for a in self.graph.atoms), self.output.key
+
+    @property
     def whole_tokens(self) -> bool:
         """Whether every output is a token of the alphabet, whatever the input."""
         low, high = ends(self.graph, self.output)
@@ -33,9 +41,19 @@ class TracedProgram:
 
 
 def trace(program: TokenProgram) -> TracedProgram:
-    """The graph, drawn by running the program on symbols."""
+    """The graph, drawn by running the program on symbols; twice, for it must depend on nothing but the tokens."""
+    first, second = (_drawn(program, batch) for batch in BATCHES)
+    if first.key != second.key:
+        raise Refused(
+            f"program '{program.name}' does something else every time, or for another number of sequences; it must depend on "
+            "nothing but the tokens."
+        )
+    return first
+
+
+def _drawn(program: TokenProgram, batch: int) -> TracedProgram:
     graph = TokenGraph(program.vocab_size, program.seq_len)
-    x, refused = Tokens(graph, (program.seq_len,), graph.atom(0)), Refused.raised
+    x, refused = start(graph, batch), Refused.raised
     try:
         found = program.fn(x)
     except ProvenformerError:
@@ -60,6 +78,11 @@ def trace(program: TokenProgram) -> TracedProgram:
         raise Refused(
             f"program '{program.name}' returns an array of {found.trailing} per sequence, not {program.seq_len} numbers."
         )
+    if found.noise > NOISE:
+        raise Refused(
+            f"program '{program.name}' rounds: numpy's numbers may be off by {found.noise:.2g} (limit {NOISE}); use smaller "
+            "numbers, or divide last."
+        )
     return TracedProgram(graph, found.lin)
 
 
@@ -68,7 +91,8 @@ def require_same(program: TokenProgram, traced: TracedProgram) -> None:
     x = samples(program)
     wanted = program(x)
     found = numerator(traced.output, evaluate(traced.graph, x)) / traced.output.den
-    wrong = np.abs(found - wanted) > 1e-9 * np.maximum(1.0, np.abs(wanted))
+    room = np.minimum(NOISE * np.maximum(1.0, np.abs(wanted)), 0.25 / traced.output.den)  # outputs lie 1 / den apart
+    wrong = ~(np.abs(found - wanted) <= room)  # nan is wrong too
     if wrong.any():
         i = int(np.argwhere(wrong)[0][0])
         raise ProvenformerError(
