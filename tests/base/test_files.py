@@ -1,11 +1,14 @@
 """Half-written files: those of killed processes are swept, those of living ones never."""
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from provenformer.base.files import HOST, atomic_path, write_json
 
@@ -20,6 +23,23 @@ with atomic_path(Path(sys.argv[1]) / "file") as file, atomic_path(Path(sys.argv[
     (folder / "part").write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files")
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_files_that_a_library_made_private_get_the_usual_mode(mask: int, tmp_path: Path) -> None:
+    before = os.umask(mask)
+    try:
+        with atomic_path(tmp_path / "file") as file:
+            save_file({"a": np.zeros(1)}, file)
+        with atomic_path(tmp_path / "folder") as folder:
+            (folder / "deep").mkdir(parents=True)
+            save_file({"a": np.zeros(1)}, folder / "deep" / "file")
+    finally:
+        os.umask(before)
+    assert names(tmp_path) == ["file", "folder"]
+    for path in (tmp_path / "file", tmp_path / "folder" / "deep" / "file"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
 
 
 def names(folder: Path) -> list[str]:

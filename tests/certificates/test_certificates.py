@@ -9,7 +9,7 @@ import pytest
 from forging import measured
 
 import provenformer as pf
-from provenformer.bounds.integrals import Cells
+from provenformer.bounds.cells import Cells
 
 SIZES = [(1, 2, 8), (1, 3, 6)]
 TERMS = ["piecewise", "lost cubes", "ramps", "softmax", "rounding"]

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from forging import forge
 
@@ -71,3 +72,10 @@ def test_the_cells_are_the_manifests(compiled: tuple[pf.Compiled, Path]) -> None
     c, folder = compiled
     for details in ({"boxes": -1}, {**c.certificate.details, "cells_per_axis": 40}):
         assert refused(folder, {"details": details})
+
+
+def test_the_number_of_pairs_is_that_of_the_data(tmp_path: Path) -> None:
+    inputs = np.arange(4.0).reshape(2, 1, 2)
+    pf.memorize(inputs, inputs).save(tmp_path / "net")
+    details = pf.load(tmp_path / "net").certificate.details
+    assert "pairs are not those" in refused(tmp_path / "net", {"details": {**details, "pairs": 1_000_000}})

@@ -143,6 +143,13 @@ def ranges_are_smaller(patch: Patch) -> None:
     patch.setattr(walk, "ranges_of", lambda graph, low, high: of(graph, 0.9 * low + 0.1 * high, 0.1 * low + 0.9 * high))
 
 
+def knots_beyond_the_range_are_not_looked_at(patch: Patch) -> None:
+    cells = kernels._whole_cells
+    patch.setattr(
+        kernels, "_whole_cells", lambda ends, knots: cells(ends, knots[(knots > ends[0]) & (knots < ends[1])])
+    )
+
+
 def what_else_is_stated_is_not_compared(patch: Patch) -> None:
     patch.setattr(derive, "false_statement", lambda *_: None)
 
@@ -159,6 +166,7 @@ MISTAKES: dict[Callable[[Patch], None], str] = {  # of which networks
     parabolas_are_exact: "circuit",
     comparisons_are_exact: "circuit",
     kernels_are_exact: "pairwise(",
+    knots_beyond_the_range_are_not_looked_at: "pairwise(",
     factors_of_products_are_exact: "circuit",
     tables_are_flat: "circuit",
     channels_are_empty_before_they_are_written: "circuit",

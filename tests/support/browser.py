@@ -47,7 +47,7 @@ class Page:
     driver: webdriver.Chrome
     url: str
 
-    def open(self, page: str = "") -> None:
+    def open(self, page: str = "tables") -> None:
         self.driver.get("about:blank")
         self.driver.get(f"{self.url}#/{page}")
         self.wait(lambda: self.script("return document.documentElement.dataset.ready"))
@@ -107,6 +107,14 @@ class Page:
     def settle(self) -> None:
         """Until every request is answered and shown."""
         self.wait(lambda: self.find("main").get_attribute("aria-busy") != "true")
+
+    def address(self) -> str:
+        """The link to what is shown, once it stands still."""
+        before, now = "", str(self.script("return location.hash"))
+        while now != before:
+            time.sleep(0.4)
+            before, now = now, str(self.script("return location.hash"))
+        return now
 
     def errors(self) -> list[str]:
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]

@@ -198,6 +198,34 @@ def _more(value: np.ndarray, axis: int | None, rng: np.random.Generator) -> np.n
     )
 
 
+def bent_end(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
+    """A unit near the end of a range, and one that undoes it beyond."""
+    places = [b for b, block in enumerate(network.circuit_blocks) if len(block.b_1) > 1]
+    if not places:
+        return weight(network, rng)
+    b = int(rng.choice(places))
+    block = network.circuit_blocks[b]
+    u = int(rng.integers(len(block.b_1)))
+    row = block.W_1[u]
+    shares = block.W_1 @ row / max(float(row @ row), 1e-300)
+    alike = (shares != 0) & np.isclose(block.W_1, shares[:, None] * row).all(axis=1)
+    knots = np.unique(np.append(-block.b_1[alike] / shares[alike], -block.b_1[u]))  # of row @ state
+    side = float(rng.choice([1.0, -1.0]))
+    ends = np.sort(side * knots)
+    last, step = float(ends[-1]), float(ends[-1] - ends[-2]) if len(ends) > 1 else 1.0
+    near = float(rng.uniform(0.3, 1.0))  # in steps: a checker that goes on for as long as a whole one must see both
+    far = near * float(rng.uniform(1.0, 2.0))
+    out = np.zeros((network.model_dim, 2))
+    height = rng.choice([-1, 1]) * 10.0 ** rng.uniform(-1, 4)
+    out[np.argmax(np.abs(block.W_2[:, u]))] = [height, -height * near / (2 * near - far)]
+    new = replace(
+        block, W_1=np.vstack([block.W_1, *[side * block.W_1[u]] * 2]), W_2=np.hstack([block.W_2, out]),
+        b_1=np.append(block.b_1, [-last - near * step, -last - far * step]),
+    )  # fmt: skip
+    return f"block {b}: an end is bent", with_block(network, b, new)
+
+
 ADDED = (
-    new_head, new_block, new_channel, rare_unit, rescaled, swapped_channels, cancelling, redirected, shifted_inputs, other_scores,
+    new_head, new_block, new_channel, rare_unit, bent_end, rescaled, swapped_channels, cancelling, redirected, shifted_inputs,
+    other_scores,
 )  # fmt: skip

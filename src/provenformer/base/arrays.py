@@ -26,14 +26,27 @@ def _brief(value: Any) -> str:
     return repr(value) if shape is None else f"array{tuple(shape)}"
 
 
+def real_numbers(value: Any) -> FloatArray:
+    """`value` as float64. Nothing of it is dropped without a word: no imaginary part, no mask, no digit of a whole number."""
+    if np.ma.is_masked(value):
+        raise TypeError("there are masked entries; fill them")
+    given = np.asarray(value)
+    if given.dtype.kind == "c":
+        raise TypeError("they are complex")
+    if given.dtype.kind not in "biufO" or any(
+        isinstance(v, str) for v in (given.flat if given.dtype == object else ())
+    ):
+        raise TypeError(f"they are no numbers but {given.dtype}")
+    array: FloatArray = given.astype(np.float64)
+    if given.dtype.kind in "iu" and (array.astype(given.dtype) != given).any():
+        raise ValueError("float64 does not hold whole numbers so far beyond 2^53")
+    return array
+
+
 def require_sequences(x: Any, token_dim: int, seq_len: int) -> FloatArray:
-    """`x` as finite float64 of shape (..., token_dim, seq_len), or one clear line. Nothing of it is dropped without a word."""
-    if np.ma.is_masked(x):
-        raise ProvenformerError("X has masked entries; fill them: the network reads every number.")
+    """`x` as finite float64 of shape (..., token_dim, seq_len), or one clear line."""
     try:
-        if np.iscomplexobj(x):
-            raise TypeError("they are complex")
-        array: FloatArray = np.asarray(x, dtype=np.float64)
+        array = real_numbers(x)
     except (TypeError, ValueError, OverflowError) as error:
         raise ProvenformerError(f"X is not an array of numbers ({error}); give shape (..., d, n).") from error
     if array.shape[-2:] != (token_dim, seq_len):

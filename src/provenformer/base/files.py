@@ -59,6 +59,7 @@ def atomic_path(path: Path, may_replace: Callable[[Path], object] | None = None)
             if may_replace is not None and path.exists() and not _is_empty_folder(path):
                 may_replace(path)
             yield temporary
+            _share(temporary, _beside(path, PARTIAL))
             _flush(temporary)
             if temporary.is_dir():
                 _take_the_place(temporary, path, may_replace)
@@ -68,6 +69,16 @@ def atomic_path(path: Path, may_replace: Callable[[Path], object] | None = None)
         with suppress(OSError):  # the place itself was impossible: below a file
             _remove(temporary)
         _mine.discard(temporary)
+
+
+def _share(temporary: Path, probe: Path) -> None:
+    """Files that a library made private, as safetensors does whatever the umask, get the mode of any new file."""
+    with probe.open("x") as made:
+        mode = stat.S_IMODE(os.fstat(made.fileno()).st_mode)
+    probe.unlink(missing_ok=True)
+    for file in temporary.rglob("*") if temporary.is_dir() else [temporary]:
+        if file.is_file():
+            file.chmod(mode)
 
 
 def read_steadily(path: Path, read: Callable[[Path], _Found]) -> _Found:

@@ -22,6 +22,7 @@ import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
+from provenformer.bounds.cells import Cells
 from provenformer.bounds.intervals import Interval
 from provenformer.bounds.numpy_calls import run
 from provenformer.bounds.slopes import Slope, slopes_of
@@ -35,7 +36,6 @@ BOX_BUDGET = 6_000_000
 CHUNK = 1 << 16  # boxes evaluated at once
 REMAINDER = 0.1  # a box is settled when its remainder adds at most this share to its linear part
 MAX_CUTS = 8
-SEQUENCE_LIMIT = 1 << 22
 NORM_LIMIT = 64  # beyond, powers of small errors leave the float64 range; d_64 is close to the maximum anyway
 SMALLEST_VOLUME = 2.0**-100
 SAMPLES = 200_000
@@ -44,58 +44,6 @@ UNSEEN = 16.0  # and as many times the largest sample, over their number: what h
 SMALLEST = 5e-324  # the smallest float64 above 0
 UNDERFLOW = 2.0**-1000  # more than all that products can lose by underflow in the terms of one box
 _SUM_SLACK = 1.0 + 2.0**-36  # pairwise float64 sums and powers of non-negative terms: far below this
-
-
-@dataclass(frozen=True)
-class Cells:
-    """Cubes with the value assigned to them: ids (count, n), values (count, d, n), and how often each occurs."""
-
-    grid: Grid
-    ids: IntArray
-    values: FloatArray
-    multiplicity: FloatArray  # permutations of the cube; 1 with positions
-
-    @classmethod
-    def of(cls, grid: Grid, ids: IntArray, values: FloatArray, positional: bool, trusted: bool = True) -> Cells:
-        """`values` (count, n, d) for contexts that cover the box: all multisets, or all sequences."""
-        if not trusted and not positional:
-            ids, values = _every_order(grid, ids, values)
-            positional = True
-        if positional:
-            count = np.ones(len(ids))
-        else:
-            same = ids[:, :, None] == ids[:, None, :]
-            # n! / prod(m_i!): the j-th of equal tokens contributes its rank among them. Factor by factor in float64, since
-            # 21! does not fit 64 bits; the rounding is covered by _SUM_SLACK.
-            rank = np.tril(same).sum(axis=2)
-            count = (np.arange(1, grid.seq_len + 1) / rank).prod(axis=1)
-        return cls(grid, ids, np.ascontiguousarray(np.swapaxes(values, 1, 2)), count)
-
-    def __getitem__(self, part: Any) -> Cells:
-        return Cells(self.grid, self.ids[part], self.values[part], self.multiplicity[part])
-
-
-def _every_order(grid: Grid, ids: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Contexts in every order of their tokens, with the values that an equivariant network has there.
-
-    Where the target's equivariance is only the user's word, its distance from the network is bounded in every order.
-    """
-    k, n = grid.column_count, grid.seq_len
-    if k**n > SEQUENCE_LIMIT:
-        raise ProvenformerError(
-            f"a bound for a function of your own needs {k**n:,} cubes (limit {SEQUENCE_LIMIT:,}); use fewer cells per axis."
-        )
-    weights = k ** np.arange(n - 1, -1, -1)
-    everything = grid.contexts("sequences")
-    order = np.argsort(everything, axis=1, kind="stable")
-    at = np.searchsorted(ids @ weights, np.take_along_axis(everything, order, axis=1) @ weights)
-    at = np.minimum(at, len(ids) - 1)
-    found = (
-        (ids[at] == np.take_along_axis(everything, order, axis=1)).all(axis=1) if len(ids) else np.zeros(len(at), bool)
-    )
-    out = np.empty((int(found.sum()), n, values.shape[2]))
-    np.put_along_axis(out, order[found][..., None], values[at[found]], axis=1)
-    return everything[found], out
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,11 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import TooLarge
 from provenformer.base.exact import INT64_LIMIT
-from provenformer.bounds.integrals import SAMPLES, Cells, IntegralBound, Kind, bound_integral, p_sum
+from provenformer.bounds.cells import Cells
+from provenformer.bounds.integrals import SAMPLES, IntegralBound, Kind, bound_integral, p_sum
 from provenformer.certificates.certificate import BASIS, Certificate, Domain
 from provenformer.functions.piecewise import PiecewiseConstant
-from provenformer.functions.targets import Target, is_built_in
+from provenformer.functions.targets import Target, one_order_suffices
 
 ROUND = 2.0**-53
 # Largest id that float64 still separates from its neighbours by 1/8, so that windows, ramps and sums are exact.
@@ -122,7 +123,7 @@ def per_entry(target: Target, p: float) -> float:
 def split_cells(piecewise: PiecewiseConstant) -> tuple[Cells, Cells]:
     """The cubes that carry their own value, and those that the network maps to 0 (repeated tokens, paper only)."""
     grid, positional = piecewise.grid, piecewise.kind == "sequences"
-    trusted = is_built_in(piecewise.target)
+    trusted = one_order_suffices(piecewise.target)
     kept = Cells.of(grid, piecewise.contexts, piecewise.values, positional, trusted)
     everything = grid.contexts("multisets") if piecewise.kind == "sets" else piecewise.contexts[:0]
     repeated = everything[(np.diff(everything, axis=1) == 0).any(axis=1)]

@@ -45,6 +45,7 @@ class Claim:
     pairs: int | None = None
     declared_by: str = "you"  # whose word facts about the function are
     equivariant: bool = False  # the claim rests on it, and it is somebody's word
+    vouched: bool = field(default=False, repr=False)  # and was not looked at in every order of the tokens
     notes: tuple[str, ...] = field(default=(), repr=False)  # what else one should know
     traced: bool = field(default=False, repr=False)  # the network is a circuit
     vocab_size: int | None = field(default=None, repr=False)  # of a program on tokens
@@ -95,7 +96,8 @@ class Claim:
             words += (
                 f" That f(XP) = f(X)P for every order P of the tokens is assumed by {self.declared_by}, not proved; "
             )
-            words += "samples were tried."
+            words += "samples were tried"
+            words += "; every cube was looked at in one order of its tokens only." if self.vouched else "."
         return words
 
     def to_json(self) -> dict[str, Any]:
@@ -116,7 +118,7 @@ def claim_about(
     return Claim(
         float(certificate.bound), certificate.norm_order, certificate.domain, certificate.kind, target.name, whose, digest,
         int(target.token_dim), int(target.seq_len), target.support, target.lipschitz, None, declared_by, assumed,
-        notes, traced,
+        assumed and target.vouched, notes, traced,
     )  # fmt: skip
 
 

@@ -38,14 +38,14 @@ def drift(
     `sizes` (D,) bound the channels of the circuit, in real arithmetic, after so many layers, two per block, 0 .. 2 blocks.
     """
     precision, rounded = np.dtype(dtype).name, disguised.in_precision(dtype)
-    if not _moderate(rounded, TINY[precision]):
+    if not moderate(rounded, TINY[precision]):
         return float("inf")
     with np.errstate(all="ignore"):
-        found = _Walk(network, rounded, largest_input, UNIT[precision], TINY[precision]).run(sizes)
+        found = Walk(network, rounded, largest_input, UNIT[precision], TINY[precision]).run(sizes)
     return float(found * SAFETY) if np.isfinite(found) else float("inf")
 
 
-def _moderate(disguised: Disguised, tiny: float) -> bool:
+def moderate(disguised: Disguised, tiny: float) -> bool:
     """Whether no weight may overflow, or become 0 on its way whatever it is multiplied by."""
     seen: list[bool] = []
 
@@ -59,7 +59,7 @@ def _moderate(disguised: Disguised, tiny: float) -> bool:
 
 
 @dataclass(frozen=True)
-class _Read:
+class Read:
     """What a matrix reads: how large it is in the circuit, how far moved channels move it, and how far everything else does."""
 
     size: FloatArray
@@ -71,7 +71,9 @@ class _Read:
         return self.moved + self.fresh
 
 
-class _Walk:
+class Walk:
+    """Layer by layer: how far states and readings of the two may be apart. `made` are the columns that states are sums of."""
+
     def __init__(self, network: CircuitNetwork, disguised: Disguised, x: FloatArray, unit: float, tiny: float) -> None:
         self.network, self.disguised, self.unit, self.tiny = network, disguised, unit, tiny
         self.encode, self.width = np.abs(disguised.encode), len(disguised.encode)
@@ -83,9 +85,9 @@ class _Walk:
         start = np.abs(disguised.embedding) @ x
         known = np.abs(disguised.positions).max(axis=1)
         self.dust = (
-            self._written(identity, disguised.embedding) @ x
-            + self._written(network.positions, disguised.positions).max(axis=1)
-            + self._sum(len(x) + 3) * (start + known)
+            self.written(identity, disguised.embedding) @ x
+            + self.written(network.positions, disguised.positions).max(axis=1)
+            + self.sum(len(x) + 3) * (start + known)
             + tiny * (len(x) + 3)
         )
 
@@ -96,10 +98,10 @@ class _Walk:
             self._heads(block, disguised, sizes[2 * b])
             self._units(block, disguised, sizes[2 * b + 1])
         last = sizes[2 * self.network.blocks]
-        out = self._read(self.network.W_out, self.disguised.W_out, self.network.b_out, self.disguised.b_out, last)
+        out = self.read(self.network.W_out, self.disguised.W_out, self.network.b_out, self.disguised.b_out, last)
         return float(out.off.max())  # not a number where something is not bounded
 
-    def _sum(self, terms: int) -> float:
+    def sum(self, terms: int) -> float:
         """Relative rounding of a sum of so many products, in any order."""
         return terms * self.unit / (1 - terms * self.unit)
 
@@ -107,18 +109,18 @@ class _Walk:
         """The same for what is computed here."""
         return terms * 2.0**-53 / (1 - terms * 2.0**-53)
 
-    def _written(self, columns: FloatArray, disguised: FloatArray) -> FloatArray:
+    def written(self, columns: FloatArray, disguised: FloatArray) -> FloatArray:
         """|disguised - encode @ columns|, at most."""
         rounding = self._here(len(columns) + 3) * (self.encode @ np.abs(columns) + np.abs(disguised))
         return np.asarray(np.abs(disguised - self.disguised.encode @ columns) + rounding)
 
-    def _state(self, size: FloatArray) -> FloatArray:
+    def state(self, size: FloatArray) -> FloatArray:
         """(D',): the largest number in the disguised state."""
         return np.asarray(self.encode @ (size + self.moved) + self.dust)
 
-    def _read(
+    def read(
         self, rows: FloatArray, disguised: FloatArray, bias: FloatArray, disguised_bias: FloatArray, size: FloatArray
-    ) -> _Read:
+    ) -> Read:
         """disguised @ S' + bias, executed, beside rows @ S + bias: (rows' R - rows) S, rows' R e, rows' r, and rounding."""
         gap = disguised @ self.disguised.encode - rows
         doubt = self._here(self.width + 3) * (np.abs(disguised) @ self.encode + np.abs(rows))
@@ -127,17 +129,17 @@ class _Walk:
             for columns, factors in self._columns()
         )
         missed = np.minimum(np.abs(gap) @ size, by_columns) + doubt @ size
-        executed = np.abs(disguised) @ self._state(size) + np.abs(disguised_bias)
+        executed = np.abs(disguised) @ self.state(size) + np.abs(disguised_bias)
         executed = np.where(executed <= LARGEST, executed, np.inf)
         fresh = (
             missed
             + (np.abs(gap) + doubt) @ self.moved
             + np.abs(disguised) @ self.dust
             + np.abs(disguised_bias - bias)
-            + self._sum(self.width + 3) * executed
+            + self.sum(self.width + 3) * executed
             + self.tiny * (self.width + 3)
         )
-        return _Read(np.abs(rows) @ size + np.abs(bias), np.abs(rows) @ self.moved, fresh)
+        return Read(np.abs(rows) @ size + np.abs(bias), np.abs(rows) @ self.moved, fresh)
 
     def _columns(self) -> list[tuple[FloatArray, FloatArray]]:
         """Columns and factors whose sums the states are; of the positions a token has one column, and all are counted."""
@@ -145,38 +147,38 @@ class _Walk:
 
     def _heads(self, block: CircuitBlock, disguised: CircuitBlock, size: FloatArray) -> None:
         moved, dust = np.zeros_like(self.moved), np.zeros_like(self.dust)
-        written, terms = self._state(size), 3
+        written, terms = self.state(size), 3
         for head, other in zip(block.heads, disguised.heads, strict=True):
             nothing = np.zeros(len(head.W_V))
-            values = self._read(head.W_V, other.W_V, nothing, nothing, size)
+            values = self.read(head.W_V, other.W_V, nothing, nothing, size)
             n, reach = self.network.seq_len, values.size + values.off
             spread, share = self._attention(head, other, size), (n + EXP) * self.unit * 1.01
             off = (
                 values.off
                 + spread * 2 * values.size
-                + (share + self._sum(n + 2) * (1 + share)) * reach
+                + (share + self.sum(n + 2) * (1 + share)) * reach
                 + self.tiny * (n + 2)
             )
             moved += np.abs(head.W_O) @ off
-            dust += self._written(head.W_O, other.W_O) @ (values.size + off)
+            dust += self.written(head.W_O, other.W_O) @ (values.size + off)
             written += np.abs(other.W_O) @ (values.size + off)
             terms += len(head.W_V)
             self.made.append((head.W_O, values.size))
         if block.heads:
             self.moved = self.moved + moved
-            self.dust = self.dust + dust + self._sum(terms) * written + self.tiny * terms
+            self.dust = self.dust + dust + self.sum(terms) * written + self.tiny * terms
 
     def _attention(self, head: Head, other: Head, size: FloatArray) -> float:
         """How far the weights of a query move, in total variation."""
         if not len(head.b_Q):
             return 0.0
-        queries = self._read(head.W_Q, other.W_Q, head.b_Q, other.b_Q, size)
-        keys = self._read(head.W_K, other.W_K, np.zeros(len(head.b_Q)), np.zeros(len(head.b_Q)), size)
+        queries = self.read(head.W_Q, other.W_Q, head.b_Q, other.b_Q, size)
+        keys = self.read(head.W_K, other.W_K, np.zeros(len(head.b_Q)), np.zeros(len(head.b_Q)), size)
         both = float((queries.size + queries.off) @ (keys.size + keys.off))
         scores = float(queries.size @ keys.off + queries.off @ keys.size + queries.off @ keys.off)
         if not both <= LARGEST:
             return float("nan")
-        scores += self._sum(len(head.b_Q) + 4) * both + 4 * self.unit * both + self.tiny * (len(head.b_Q) + 4)
+        scores += self.sum(len(head.b_Q) + 4) * both + 4 * self.unit * both + self.tiny * (len(head.b_Q) + 4)
         away = self._not_on_top(head)
         return float(np.minimum(np.tanh(scores / 2), away * np.expm1(min(2 * scores, 50.0)) if scores < 25 else np.inf))
 
@@ -194,14 +196,14 @@ class _Walk:
         return float(min(1.0, powers.sum(axis=1).max() * np.exp(4 * doubt) * SAFETY)) if doubt < 1 else 1.0
 
     def _units(self, block: CircuitBlock, disguised: CircuitBlock, size: FloatArray) -> None:
-        hidden = self._read(block.W_1, disguised.W_1, block.b_1, disguised.b_1, size)
+        hidden = self.read(block.W_1, disguised.W_1, block.b_1, disguised.b_1, size)
         off, reach = hidden.off, hidden.size + hidden.off
         moved = np.max([self._moved(block, hidden.fresh, on) for on in self._switches(block, size, off)], axis=0)
-        written = self._state(size) + np.abs(disguised.W_2) @ reach + np.abs(disguised.b_2)
-        dust = self._written(block.W_2, disguised.W_2) @ reach
-        dust += self._written(block.b_2[:, None], disguised.b_2[:, None])[:, 0]
+        written = self.state(size) + np.abs(disguised.W_2) @ reach + np.abs(disguised.b_2)
+        dust = self.written(block.W_2, disguised.W_2) @ reach
+        dust += self.written(block.b_2[:, None], disguised.b_2[:, None])[:, 0]
         terms = len(off) + 3
-        self.dust = self.dust + dust + self._sum(terms) * written + self.tiny * terms
+        self.dust = self.dust + dust + self.sum(terms) * written + self.tiny * terms
         self.moved = moved
         self.made += [(block.W_2, hidden.size), (block.b_2[:, None], np.ones(1))]
 

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from provenformer.base.errors import Rejected
-from provenformer.bounds.integrals import KINDS, NORM_LIMIT, Cells, IntegralBound, bound_integral, p_sum
+from provenformer.bounds.cells import Cells
+from provenformer.bounds.integrals import KINDS, NORM_LIMIT, IntegralBound, bound_integral, p_sum
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.table import OutputTable
 from provenformer.checker.thin import thin_table
 from provenformer.checker.wide import wide_table
 from provenformer.functions.grid import Grid
-from provenformer.functions.targets import Target, is_built_in
+from provenformer.functions.targets import Target, one_order_suffices
 from provenformer.networks.base import FloatNetwork
 from provenformer.networks.thin import Network
 from provenformer.networks.wide import WideNetwork
@@ -77,7 +78,9 @@ def against(target: Target, grid: Grid, claim: Certificate, found: OutputTable) 
     lost = _lost_cubes(claim, found)
     parts = []
     for part in (~lost, lost):
-        cells = Cells.of(grid, found.contexts[part], found.values[part], not target.equivariant, is_built_in(target))
+        cells = Cells.of(
+            grid, found.contexts[part], found.values[part], not target.equivariant, one_order_suffices(target)
+        )
         parts.append(bound_integral(target, cells, p, kind))
         if not np.isfinite(parts[-1].upper):
             raise Rejected("the target has no finite bound on a cube")

@@ -35,6 +35,7 @@ from provenformer.functions import programs
 from provenformer.functions.grid import ContextKind, Grid
 from provenformer.functions.targets import Target
 from provenformer.functions.tokens import TokenProgram
+from provenformer.networks.base import FloatNetwork
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.storage import Saved, built_in_program, import_function, load, source_digest
 
@@ -115,7 +116,7 @@ def _on_circuit(network: CircuitNetwork, certificate: Certificate, target: Targe
         return Report(False, claim.bound, None, str(verdict), {}, claim)
     parts = {"weights": found.exact, "rounding": found.float64 - found.exact}
     terms = {name: circuits.in_norm(value, target, claim.norm_order) for name, value in parts.items()}
-    false = circuits.false_statement(certificate, found, target)
+    false = circuits.false_statement(certificate, found, target) or _other_units(certificate, network)
     return _compared(claim, circuits.in_norm(found.float64, target, claim.norm_order), terms, false)
 
 
@@ -135,7 +136,16 @@ def _on_program(saved: Saved, given: Target | TokenProgram | None, trust_target:
     except Rejected as verdict:
         return Report(False, claim.bound, None, str(verdict), {}, claim)
     terms = {name: value for name, value in vars(found).items() if np.isfinite(value)}
-    return _compared(claim, found.float64, terms, tokens.false_statement(saved.certificate, found, program, true_step))
+    false = tokens.false_statement(saved.certificate, found, program, true_step)
+    false = false or _other_units(saved.certificate, saved.network)
+    return _compared(claim, found.float64, terms, false)
+
+
+def _other_units(certificate: Certificate, network: FloatNetwork) -> str | None:
+    """What a certificate says of the number of units and is not so."""
+    units = sum(network.hidden_units.values())
+    stated = certificate.details.get("units", units)
+    return None if stated == units else f"the network has {units:,} units, not {stated!r:.20}"
 
 
 def _program(saved: Saved, given: Target | TokenProgram | None, trust_target: bool) -> tuple[TokenProgram, str]:
@@ -173,7 +183,8 @@ def _on_data(saved: Saved, given: Target | None) -> Report:
         )
     inputs, outputs = _pairs(saved)
     claim = claim_about_pairs(saved.certificate, inputs, outputs, "stored in the folder")
-    if saved.certificate.details.get("pairs_sha256", claim.digest) != claim.digest:
+    details = saved.certificate.details
+    if details.get("pairs_sha256", claim.digest) != claim.digest or details.get("pairs", claim.pairs) != claim.pairs:
         return Report(False, claim.bound, None, "the stored pairs are not those that the certificate names", {}, claim)
     got = saved.network(inputs)
     if not np.isfinite(got).all():

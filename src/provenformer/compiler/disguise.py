@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,16 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.certificates.drift import drift
 from provenformer.checker.circuit.state import State
 from provenformer.checker.circuit.walk import circuit_bound
+from provenformer.checker.tokens.disguised import disguised_bound
+from provenformer.checker.tokens.ranges import ranges_of
 from provenformer.compiler.request import require_tolerance, require_whole
 from provenformer.functions.distance import entries_factor
+from provenformer.networks.circuit import CircuitNetwork
 from provenformer.networks.disguise import Disguised, disguise, with_noise
 
 if TYPE_CHECKING:
     from provenformer.compiler.circuit import CompiledCircuit
+    from provenformer.compiler.tokens import ProgramCircuit
 
 PRECISIONS = ("float64", "float32")
 SMALLEST_NOISE = -60.0  # a power of two, relative to the largest weight of a matrix
@@ -28,10 +33,43 @@ def disguised_circuit(
     c: CompiledCircuit, *, seed: int, rotate: bool, compress: bool, within: float | None
 ) -> Disguised:
     """See CompiledCircuit.disguised."""
+    sizes = channel_sizes(c)
+    return _disguised(c.network, lambda made: bounded(c, made, sizes), seed, rotate, compress, within)
+
+
+def disguised_program(c: ProgramCircuit, *, seed: int, rotate: bool, compress: bool, within: float | None) -> Disguised:
+    """See CompiledTokens.disguised."""
+    graph, output, ranges = c.traced.graph, c.traced.output, ranges_of(c.traced.graph)
+    half = 0.5 / output.den  # of the distance of neighbouring outputs
+    if within is not None and not require_tolerance(within) < half:
+        raise ProvenformerError(
+            f"within={within:g} is not below {half:g}, half the distance of neighbouring outputs; allow less."
+        )
+    made = _disguised(
+        c.network,
+        lambda made: replace(made, bounds=vars(disguised_bound(c.network, made, graph, output, ranges))),
+        seed,
+        rotate,
+        compress,
+        half if within is None else within,
+        noisy=within is not None,
+    )
+    return replace(made, bounds={name: bound for name, bound in made.bounds.items() if bound < half})
+
+
+def _disguised(
+    network: CircuitNetwork,
+    with_bounds: Callable[[Disguised], Disguised],
+    seed: int,
+    rotate: bool,
+    compress: bool,
+    within: float | None,
+    noisy: bool = True,
+) -> Disguised:
+    """The network in disguise, with bounds; with as much noise as keeps them `within`, where that is asked for."""
     if require_whole("seed", seed) < 0:
         raise ProvenformerError(f"seed={seed} is negative; give a whole number from 0 up.")
-    sizes = channel_sizes(c)
-    plain = bounded(c, disguise(c.network, seed, rotate, compress), sizes)
+    plain = with_bounds(disguise(network, seed, rotate, compress))
     if within is None:
         return plain
     limit = require_tolerance(within)
@@ -41,9 +79,9 @@ def disguised_circuit(
             "smaller tolerance."
         )
     low, high, best = SMALLEST_NOISE, 0.0, plain
-    for _ in range(HALVINGS):
+    for _ in range(HALVINGS if noisy else 0):
         middle = (low + high) / 2
-        tried = bounded(c, with_noise(plain, 2.0**middle, seed), sizes)
+        tried = with_bounds(with_noise(plain, 2.0**middle, seed))
         if tried.bounds["float64"] <= limit:
             low, best = middle, tried
         else:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from provenformer.base.arrays import FloatArray
+from provenformer.base.arrays import FloatArray, real_numbers
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.exact import ExactArray
 from provenformer.certificates.certificate import Certificate
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 RECODE = "recode"
 SMALLEST_GAP = 2.0**-32  # between different tokens, along the reading direction, relative to their size
+FURTHER = 2.0**-20  # positions lie apart by more than inputs reach, also where adding 1 would be lost
 SAME_OUTPUT = 2.0**-44  # outputs of one context that differ by less, relative to the largest, differ by rounding only
 BASIS = "the network was run on every given input; the bound is the largest error over all of them, as executed."
 
@@ -82,10 +83,14 @@ def memorize(
             f"memorising {count:,} sequences of {n} tokens may need {3 * count * n:,} layers (limit {max_layers:,}); "
             "use fewer pairs or raise max_layers."
         )
-    spacing = float(np.ptp(x)) + 1.0
-    positions = np.broadcast_to(np.arange(n) * spacing, (d, n)) if positional else np.zeros((d, n))
+    positions = _positions(x) if positional else np.zeros((d, n))
     columns = (x + positions).transpose(0, 2, 1).reshape(-1, d)  # as executed: float64 addition
     tokens, inverse = np.unique(columns, axis=0, return_inverse=True)
+    if positional and len(tokens) < sum(len(np.unique(x[:, :, j], axis=0)) for j in range(n)):
+        raise ProvenformerError(
+            f"inputs reach from {x.min():.1e} to {x.max():.1e}, and beside such numbers some that differ are equal in float64; "
+            "scale or round the inputs."
+        )
     contexts = inverse.reshape(count, n)
     results = y.transpose(0, 2, 1)  # (count, n, d)
     kept = _consistent(contexts, results, positional)
@@ -112,6 +117,16 @@ def memorize(
         tuple(high.tolist()), {"pairs": count, "pairs_sha256": pairs_digest(x, y), "tokens": len(tokens), **facts},
     )  # fmt: skip
     return Memorized(x, y, modified, network, certificate)
+
+
+def _positions(x: FloatArray) -> FloatArray:
+    """(d, n): what is added at every position, so that tokens at different ones differ."""
+    d, n = x.shape[1:]
+    reach = float(x.max()) - float(x.min())
+    spacing = max(reach + 1.0, reach * (1 + FURTHER))
+    if not np.isfinite(spacing * n):
+        raise ProvenformerError(f"inputs reach from {x.min():.1e} to {x.max():.1e}, too far for float64; scale them.")
+    return np.broadcast_to(np.arange(n) * spacing, (d, n))
 
 
 def _table(
@@ -174,8 +189,8 @@ def _differ(first: FloatArray, second: FloatArray, all_outputs: FloatArray) -> A
 
 def _require_pairs(inputs: Any, outputs: Any) -> tuple[FloatArray, FloatArray]:
     try:
-        x, y = (np.asarray(v, dtype=np.float64) for v in (inputs, outputs))
-    except (TypeError, ValueError) as error:
+        x, y = (real_numbers(v) for v in (inputs, outputs))
+    except (TypeError, ValueError, OverflowError) as error:
         raise ProvenformerError(f"inputs and outputs must be arrays of numbers ({error}).") from error
     if x.ndim != 3 or x.shape != y.shape or x.shape[0] < 1 or x.shape[1] < 1 or x.shape[2] < 2:
         raise ProvenformerError(

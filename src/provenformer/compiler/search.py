@@ -9,12 +9,17 @@ import numpy as np
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.certificates.certificate import Certificate
+from provenformer.constructions import registry
 from provenformer.constructions.plan import Plan
 from provenformer.functions.piecewise import PiecewiseConstant
 from provenformer.networks.modified import ModifiedNetwork
 
-STEP = 1.04  # between the grids that are planned
-TOO_FAR = 0.7  # of what is estimated to be reachable: below, nothing is tried any more
+STEP = 1.08  # between the grids that are planned
+TOO_FAR, PROBABLY_TOO_FAR = (
+    0.7,
+    0.9,
+)  # of what is estimated to be reachable: below, nothing is tried any more, or little
+SURE_AFTER = 3  # attempts, when the estimate is good enough for PROBABLY_TOO_FAR
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +72,8 @@ def _finer(failed: list[Draft], feasible: Callable[[int], Plan | None], toleranc
     if len(failed) == 1:
         return predicted
     reach, estimate = _reach(failed, feasible, tolerance)
-    if tolerance < TOO_FAR * estimate:
+    doubtful = tolerance < PROBABLY_TOO_FAR * estimate
+    if tolerance < TOO_FAR * estimate or (doubtful and len(failed) >= SURE_AFTER):
         quoted = f"{1 / TOO_FAR**0.5 * estimate:.2g}"
         raise ProvenformerError(
             f"tolerance={tolerance} is out of reach of construction='{last.plan.construction}' here; about {quoted} can be had, "
@@ -79,13 +85,14 @@ def _finer(failed: list[Draft], feasible: Callable[[int], Plan | None], toleranc
             f"tolerance={tolerance} is out of reach of construction='{last.plan.construction}' here; the smallest bound found is "
             f"{found.certificate.bound:.3g}, with {_cost(found.plan)}, beyond which rounding or the size limit wins; {way_out}"
         )
-    return min(predicted, reach.grid.cells_per_axis)
+    most = 2 * cells if doubtful else reach.grid.cells_per_axis  # a small grid, to be sure before a large one is tried
+    return min(predicted, most, reach.grid.cells_per_axis)
 
 
 def _reach(failed: list[Draft], feasible: Callable[[int], Plan | None], tolerance: float) -> tuple[Plan, float]:
     """The grid with about the smallest bound, or the first that is well within the tolerance, and that bound.
 
-    From plans alone: what falls with N goes on falling as it did between the last two attempts; rounding grows as ids do.
+    Before anything is built: what falls with N goes on falling as it did between the last two attempts; rounding grows as ids do.
     """
     before, last = failed[-2:]
     start, falling, rounding = last.plan.grid.cells_per_axis, last.certificate.bound - _fixed(last), _fixed(last)
@@ -93,12 +100,17 @@ def _reach(failed: list[Draft], feasible: Callable[[int], Plan | None], toleranc
     slope = np.clip(np.log((before.certificate.bound - _fixed(before)) / falling) / np.log(ratio), 0.1, 1.0)
     best, cells = (last.plan, last.certificate.bound), start
     while (plan := feasible(cells := max(cells + 1, int(cells * STEP)))) is not None:
-        there = rounding * 2.0 ** min(plan.id_bits - last.plan.id_bits, 1000)
+        there = rounding * (_largest_id(plan) / _largest_id(last.plan))
         bound = falling * (start / cells) ** slope + there
         best = min(best, (plan, float(bound)), key=lambda pair: pair[1])
         if there > best[1] or bound < tolerance / 2:
             break
     return best
+
+
+def _largest_id(plan: Plan) -> int:
+    how = registry.get(plan.construction)
+    return 1 << plan.id_bits if how.has_channels else how.naming(plan.grid, plan.positional).id_high
 
 
 def _fixed(draft: Draft) -> float:

@@ -17,18 +17,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike
+from rich.console import Console
+from rich.progress import track
 
+from provenformer.anatomy.hooks import hook_names
 from provenformer.anatomy.tokens import TokenCircuit, circuit_of_tokens
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, Rejected, one_line
+from provenformer.base.extras import extra
 from provenformer.certificates.certificate import TOKEN_BASIS, Certificate
 from provenformer.checker.tokens.walk import token_bound
+from provenformer.compiler.disguise import disguised_program
 from provenformer.compiler.memorize import Memorized, memorize
 from provenformer.compiler.request import require_whole
 from provenformer.constructions.plan import LAYER_LIMIT
 from provenformer.constructions.tokens.build import PARAMETER_LIMIT, build_tokens
 from provenformer.functions.tokens import TokenProgram
 from provenformer.networks.circuit import CircuitNetwork
+from provenformer.networks.disguise import Disguised
 from provenformer.networks.inside import named_states, patterns
 from provenformer.networks.thin import Network
 from provenformer.storage import program_spec, save
@@ -41,7 +47,9 @@ if TYPE_CHECKING:
 MOST_BITS = 64  # of the number of sequences: more cannot be listed anyway
 CHECKED = 200  # sequences that are tried twice; orders of a sequence that an equivariant function is tried on, in all
 CIRCUIT, TABLE = "circuit", "table"
+ROOM = 1e-9  # stated beyond what the checker finds, as of circuits: on another machine its sums may be taken in another order
 Say = Callable[[str], object]
+_SHOWN = Console(stderr=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,8 +103,10 @@ class CompiledTokens:
         if not (1 <= len(found) <= n if self.pad is not None else len(found) == n):
             size = f"1 to {n}" if self.pad is not None else f"{n}"
             shown = list(tokens) if isinstance(tokens, str) else tokens
+            shorter = 0 < len(found) < n and self.pad is None
+            remedy = "; compile with pad= for shorter ones" if shorter else ""
             raise ProvenformerError(
-                f"tokens {shown!s:.100} are not {size} tokens of the vocabulary {list(self.vocab)!s:.100}."
+                f"tokens {shown!s:.100} are not {size} tokens of the vocabulary {list(self.vocab)!s:.100}{remedy}."
             )
         return np.array([found + [float(len(self.vocab) - 1)] * (n - len(found))])
 
@@ -115,12 +125,29 @@ class CompiledTokens:
         """At the start and after every block, each channel (n,) by its name."""
         return tuple(named_states(self._program_circuit.network, self.encode(tokens)))
 
+    @property
+    def hook_names(self) -> dict[str, tuple[str, ...]]:
+        """By hook name of TransformerLens: what each channel holds there, and what each head and each unit adds to, in words."""
+        return hook_names(self._program_circuit.network, self.circuit)
+
+    def disguised(
+        self, *, seed: int = 0, rotate: bool = True, compress: bool = False, within: float | None = None
+    ) -> Disguised:
+        """The circuit with weights as trained models have them, still exact on all sequences in the precisions of its `bounds`.
+
+        `rotate` turns the residual stream by a random rotation; `compress` leaves out directions that nothing writes or reads;
+        `within` adds to every weight as much noise as keeps outputs that near, in float64. See docs/lens.md.
+        """
+        return disguised_program(self._program_circuit, seed=seed, rotate=rotate, compress=compress, within=within)
+
     def to_torch(self) -> nn.Module:
         """The network as a torch module: (..., 1, seq_len), every token its index in the vocabulary, to the same shape."""
         return self.network.to_torch()
 
     def to_transformer_lens(self, dtype: DTypeLike = np.float64) -> TransformerBridge:
         """A model of TransformerLens; token ids are indices in the vocabulary. Needs the extra `lens`, and a circuit.
+
+        Every sequence has seq_len tokens, any other is refused; `circuit.looks` names the heads that are no padding.
 
         Logits are scores of all tokens, the answer's the largest, or (batch, n, 1), the numbers, where outputs are numbers.
         """
@@ -129,9 +156,19 @@ class CompiledTokens:
             tokens, dtype, answers=None if self.numeric else tokens
         )
 
+    def save_pretrained(self, path: str | Path) -> None:
+        """Write config.json and model.safetensors of the torch module, which `pf.from_pretrained(path)` reads; no certificate."""
+        circuit = self._program_circuit
+        with extra("torch", "save_pretrained()"):
+            from provenformer.networks.export.torch_module import CircuitBlocks  # noqa: PLC0415
+        CircuitBlocks(circuit.network).save_pretrained(path)
+
     def save(self, path: str | Path) -> None:
         """Write network, certificate and manifest to a folder; of a table also its data."""
-        self.made.save(path)
+        if isinstance(self.made, ProgramCircuit):
+            self.made.save(path, self.vocab)
+        else:
+            self.made.save(path)
 
     def __repr__(self) -> str:
         return f"CompiledTokens({len(self.vocab):,} tokens, {self.network!r}, {self.certificate.short}; {self.choice})"
@@ -150,8 +187,10 @@ class ProgramCircuit:
     def circuit(self) -> TokenCircuit:
         return circuit_of_tokens(self.network, self.traced.graph, self.traced.output)
 
-    def save(self, path: str | Path) -> None:
-        save(path, self.network, self.certificate, {"construction": "tokens", "target": program_spec(self.program)})
+    def save(self, path: str | Path, vocab: Sequence[Any] | None = None) -> None:
+        """Write the folder; names of tokens are for people who look at it."""
+        spec = program_spec(self.program, vocab)
+        save(path, self.network, self.certificate, {"construction": "tokens", "target": spec})
 
 
 def compile_tokens(
@@ -165,7 +204,7 @@ def compile_tokens(
     construction: str | None = None,
     max_layers: int = LAYER_LIMIT,
     max_parameters: int = PARAMETER_LIMIT,
-    progress: Say = lambda _: None,
+    progress: Say | bool = False,
 ) -> CompiledTokens:
     """A network for a function on all sequences of `seq_len` tokens of a vocabulary, or of a number of tokens.
 
@@ -176,7 +215,8 @@ def compile_tokens(
     `equivariant=True`, which is tried. `choice` of the result says which and why; `construction` asks for "circuit" or "table".
     `pad`: one more token, the last, that fills up shorter sequences; programs see it as the number len(vocab). `output`:
     "tokens" or
-    "numbers"; by default tokens where all outputs are.
+    "numbers"; by default tokens where all outputs are. `progress`: a function that is told what is going on, or True: sizes
+    and a bar are shown.
     Raises ProvenformerError, one line with quantity, limit and remedy, where that cannot be had.
     """
     if isinstance(fn, TokenProgram):
@@ -194,10 +234,11 @@ def compile_tokens(
     if seq_len is None or require_whole("seq_len", seq_len) < 2:
         raise ProvenformerError(f"seq_len={seq_len} is below the limit 2; use at least 2 tokens.")
     why = "as asked for"
+    say: Say = progress if callable(progress) else _SHOWN.log if progress else lambda _: None
     if construction != TABLE:
         try:
             program = fn if isinstance(fn, TokenProgram) else TokenProgram(fn, len(symbols), seq_len, _name(fn))
-            made = _circuit(program, output, max_parameters, progress)
+            made = _circuit(program, output, max_parameters, say)
         except ProvenformerError as refusal:
             if construction == CIRCUIT or isinstance(fn, TokenProgram) or isinstance(refusal, _Final):
                 raise
@@ -208,7 +249,7 @@ def compile_tokens(
             return CompiledTokens(symbols, pad, numeric, f"{CIRCUIT}, {because}", made)
     function = fn.fn if isinstance(fn, TokenProgram) else fn
     try:
-        numeric, memorized = _table(function, symbols, seq_len, equivariant, output, max_layers, progress)
+        numeric, memorized = _table(function, symbols, seq_len, equivariant, output, max_layers, say, progress is True)
     except ProvenformerError as refusal:
         if why == "as asked for":
             raise
@@ -270,26 +311,19 @@ def _circuit(program: TokenProgram, output: str | None, max_parameters: int, pro
             f"outputs of '{program.name}' lie {float(step):.3g} apart, and float64 may be off by {found.float64:.3g}; "
             f"use shorter sequences."
         )
-    bounds = {name: value for name, value in vars(found).items() if value < step / 2}
+    stated = {name: value * (1 + ROOM) for name, value in vars(found).items()}
+    bound = stated["float64"]
     details = {
-        "bounds": bounds, "vocab_size": program.vocab_size, "seq_len": program.seq_len, "step": float(step),
-        "margin": float(step) / 2 - found.float64, "units": sum(network.hidden_units.values()),
+        "bounds": {name: value for name, value in stated.items() if value < step / 2}, "vocab_size": program.vocab_size,
+        "seq_len": program.seq_len, "step": float(step), "margin": float(step) / 2 - bound,
+        "units": sum(network.hidden_units.values()),
     }  # fmt: skip
     certificate = Certificate(
-        found.float64,
-        {"rounding": found.float64},
-        "rigorous",
-        None,
-        "tokens",
-        TOKEN_BASIS,
-        0.0,
-        (0.0,),
-        (0.0,),
-        details,
+        bound, {"rounding": bound}, "rigorous", None, "tokens", TOKEN_BASIS, 0.0, (0.0,), (0.0,), details
     )
     x = samples(program)
     wrong = np.abs(network(x[:, None, :].astype(np.float64))[:, 0] - program(x)).max()
-    if not wrong <= found.float64 + 1e-9:
+    if not wrong <= bound + 1e-9:
         raise ProvenformerError(
             f"the circuit of '{program.name}' is {wrong:.3g} away from it; this is a fault of provenformer: report the program."
         )
@@ -304,6 +338,7 @@ def _table(
     output: str | None,
     max_layers: int,
     progress: Say,
+    bar: bool,
 ) -> tuple[bool, Memorized]:
     """Whether outputs are numbers, and the memorised table of all sequences, or of all multisets."""
     size = len(vocab)
@@ -324,9 +359,9 @@ def _table(
     progress(f"{count:,} {what}, up to {3 * count * n:,} layers")
     indices = list(combinations_with_replacement(range(size), n) if equivariant else product(range(size), repeat=n))
     results = []
-    for i, row in enumerate(indices):
+    for i, row in enumerate(track(indices, what, console=_SHOWN, transient=True) if bar else indices):
         results.append(_call(fn, [vocab[k] for k in row]))
-        if i % 1000 == 999:
+        if i % 1000 == 999 and not bar:
             progress(f"{i + 1:,} of {count:,} {what}")
     for i in range(0, count, -(-count // CHECKED)):
         if repr(_call(fn, tokens := [vocab[k] for k in indices[i]])) != repr(results[i]):
@@ -335,17 +370,30 @@ def _table(
             )
     if equivariant:
         _require_equivariant(fn, vocab, indices, results)
-    numeric = output == "numbers" or not all(v in vocab for row in results for v in row)
-    if output == "tokens" and numeric:
-        other = next(v for row in results for v in row if v not in vocab)
-        raise ProvenformerError(f"the function leaves the alphabet: it returns {other!r:.40}; use output='numbers'.")
     try:
-        encoded = np.array([[float(v if numeric else vocab.index(v)) for v in row] for row in results])
-    except (TypeError, ValueError) as error:
+        numeric = output == "numbers" or not all(v in vocab for row in results for v in row)
+        if output == "tokens" and numeric:
+            other = next(v for row in results for v in row if v not in vocab)
+            raise ProvenformerError(
+                f"the function leaves the alphabet: it returns {other!r:.40}; use output='numbers'."
+            )
+        encoded = np.array([[_number(v) if numeric else float(vocab.index(v)) for v in row] for row in results])
+    except (TypeError, ValueError, OverflowError) as error:
         raise ProvenformerError(f"the function must return tokens of the vocabulary or numbers ({error}).") from error
     progress("memorising")
     inputs = np.array(indices, dtype=np.float64)
     return numeric, memorize(inputs[:, None, :], encoded[:, None, :], positional=not equivariant, max_layers=max_layers)
+
+
+def _number(value: Any) -> float:
+    """A number that float64 holds, so that the table is the function's own."""
+    if isinstance(value, str | bytes):
+        raise TypeError(f"not {value!r:.40}")
+    value = value.item() if isinstance(value, np.generic) else value
+    held = float(value)
+    if np.isfinite(held) and held != value:
+        raise ValueError(f"float64 holds {held!r}, not {value!s:.40}")
+    return held
 
 
 def _require_equivariant(

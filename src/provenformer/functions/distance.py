@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from provenformer.base.arrays import FloatArray
-from provenformer.base.errors import ProvenformerError
+from provenformer.base.arrays import FloatArray, real_numbers
+from provenformer.base.errors import ProvenformerError, one_line
 from provenformer.functions.targets import Target
 
 REPEATS = 16  # independent scramblings, for the error bar
@@ -105,7 +105,13 @@ def _points(axes: int, count: int, cells_per_axis: int | None, seed: int) -> Flo
 
 
 def _values(function: Callable[[Any], Any], x: FloatArray) -> FloatArray:
-    y = np.asarray(function(x.copy()), dtype=np.float64)  # a function may work in place: the other one gets the same x
+    found = function(x.copy())  # a function may work in place: the other one gets the same x
+    try:
+        y = real_numbers(found)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ProvenformerError(
+            f"a function does not return real numbers ({one_line(error)}); give one that does."
+        ) from error
     if y.shape != x.shape or not np.isfinite(y).all():
         raise ProvenformerError(
             f"a function returned shape {y.shape} or a value that is not finite for input shape {x.shape}; "

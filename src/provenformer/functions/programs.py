@@ -178,7 +178,16 @@ def get(name: str, vocab_size: int, seq_len: int, pad: bool = False) -> TokenPro
 
 
 def is_built_in(program: TokenProgram) -> bool:
-    """Whether it is what get() gives for its name."""
-    fn = program.fn.func if isinstance(program.fn, partial) else program.fn
+    """Whether it is what get() gives for its name and sizes."""
     name = program.name.removesuffix(PADDED)
-    return PROGRAMS.get(name) is fn
+    try:
+        known = get(name, program.vocab_size, program.seq_len, pad=name != program.name)
+    except ProvenformerError:
+        return False
+    return _call(known) == _call(program)
+
+
+def _call(program: TokenProgram) -> tuple[Any, ...]:
+    """Function and arguments."""
+    fn = program.fn
+    return (fn.func, fn.args, fn.keywords) if isinstance(fn, partial) else (fn, (), {})

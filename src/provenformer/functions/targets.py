@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from provenformer.base.arrays import FloatArray, require_sequences
+from provenformer.base.arrays import FloatArray, real_numbers, require_sequences
 from provenformer.base.errors import ProvenformerError, TargetError
 
 Function = Callable[[Any], Any]
@@ -41,6 +41,8 @@ class Target:
     name: str = "user function"
     # True when f is 0 on the border of its support, so that it is continuous on the whole space (the paper's F_PE).
     vanishes_outside: bool = False
+    # True when f(XP) = f(X)P is your word, tried on samples: bounds are then taken for one order of every cube's tokens.
+    vouched: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("token_dim", 1), ("seq_len", 2)):
@@ -58,7 +60,8 @@ class Target:
             raise ProvenformerError(
                 f"fn={self.fn!r:.60} is not a function; give one from arrays (..., d, n) to arrays."
             )
-        for name, expected in (("equivariant", bool | np.bool_), ("vanishes_outside", bool | np.bool_), ("name", str)):
+        flags = ("equivariant", "vanishes_outside", "vouched")
+        for name, expected in (*((flag, bool | np.bool_) for flag in flags), ("name", str)):
             value = getattr(self, name)
             if not isinstance(value, expected):
                 raise ProvenformerError(
@@ -79,8 +82,10 @@ class Target:
             raise ProvenformerError(f"lipschitz={self.lipschitz} is not a finite number >= 0; leave it out if unknown.")
         if self.lipschitz is not None:
             object.__setattr__(self, "lipschitz", float(self.lipschitz))
-        for name in ("equivariant", "vanishes_outside"):
+        for name in flags:
             object.__setattr__(self, name, bool(getattr(self, name)))
+        if self.vouched and not self.equivariant:
+            raise ProvenformerError("vouched=True is your word that f is equivariant; leave equivariant=False out.")
         object.__setattr__(self, "support", (tuple(low.tolist()), tuple(high.tolist())))
 
     @property
@@ -97,10 +102,7 @@ class Target:
         """f(x), with every way in which a user's function can misbehave turned into one line."""
         x = require_sequences(x, self.token_dim, self.seq_len)
         try:
-            result = self.fn(x.copy())  # a function may work in place; nobody else's array is its to change
-            if np.iscomplexobj(result):
-                raise TypeError("the result is complex")
-            y = np.asarray(result, dtype=np.float64)
+            y = real_numbers(self.fn(x.copy()))  # a function may work in place; nobody else's array is its to change
         except Exception as error:
             reason = " ".join(str(error).split())  # one line, whatever the function says
             raise ProvenformerError(
@@ -322,6 +324,12 @@ def is_built_in(target: Target) -> bool:
     listed = get(target.name, target.token_dim, target.seq_len, target.support)
     facts = (target.equivariant, target.vanishes_outside) == (listed.equivariant, listed.vanishes_outside)
     return facts and target.lipschitz in (None, listed.lipschitz) and _is_same(target.fn, listed.fn)
+
+
+def one_order_suffices(target: Target) -> bool:
+    """Whether its distance from an equivariant network need be bounded for one order of the tokens only: this list's word that
+    it is equivariant, or the user's."""
+    return target.equivariant and (target.vouched or is_built_in(target))
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from provenformer.base.arrays import FloatArray
+from provenformer.base.arrays import FloatArray, real_numbers
 from provenformer.base.errors import ProvenformerError, one_line
 
 VOCAB_LIMIT, LENGTH_LIMIT = 256, 512
@@ -37,8 +37,7 @@ class TokenProgram:
     def __call__(self, x: NDArray[np.int64]) -> FloatArray:
         """The program's own numbers for sequences (batch, seq_len)."""
         try:
-            found = np.asarray(self.fn(x.copy()), dtype=np.float64)
-            return np.broadcast_to(found, x.shape)
+            return np.broadcast_to(real_numbers(self.fn(x.copy())), x.shape)
         except Exception as error:
             reason = one_line(f"{type(error).__name__}: {error}")[:200]
             raise ProvenformerError(

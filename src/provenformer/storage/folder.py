@@ -135,9 +135,6 @@ def save(
         folder.mkdir()
         _write(folder / CERTIFICATE, claim)
         save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, folder / NETWORK)
-        (folder / NETWORK).chmod(
-            (folder / CERTIFICATE).stat().st_mode
-        )  # safetensors makes it private, whatever the umask
         manifest = _as_json({
             "format": FORMAT,
             "token_dim": network.token_dim,

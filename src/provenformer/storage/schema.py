@@ -161,7 +161,13 @@ TARGETS: dict[str, dict[str, Check]] = {
 
 def _target(place: str, value: Any) -> None:
     record({"source": partial(one_of, list(TARGETS))}, {}, place, value)
-    record(TARGETS[value["source"]], {"source_sha256": word, "import": word}, place, value)
+    further: dict[str, Check] = {
+        "source_sha256": word,
+        "import": word,
+        "vouched": flag,
+        "tokens": partial(each, word, 1),
+    }
+    record(TARGETS[value["source"]], further, place, value)
 
 
 MANIFEST_ENTRIES: dict[str, Check] = {
@@ -177,6 +183,15 @@ MANIFEST_ENTRIES: dict[str, Check] = {
     "sha256": partial(record, {NETWORK: word, CERTIFICATE: word}, {}),
     "manifest_sha256": word,
 }
+# What a certificate records beside its claim is free, but for what is read again.
+RECORDED: dict[str, Check] = {"bounds": partial(mapping, positive), "margin": finite, "step": positive}
+
+
+def _details(place: str, value: Any) -> None:
+    mapping(plain, place, value)
+    record({}, RECORDED, place, value)
+
+
 CERTIFICATE_ENTRIES: dict[str, Check] = {
     "bound": positive,
     "terms": partial(mapping, positive),
@@ -187,7 +202,7 @@ CERTIFICATE_ENTRIES: dict[str, Check] = {
     "ramp": positive,
     "clip_low": row,
     "clip_high": row,
-    "details": partial(mapping, plain),
+    "details": _details,
 }
 
 

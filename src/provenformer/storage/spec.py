@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 import textwrap
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,8 @@ from provenformer.base.errors import ProvenformerError, TargetError, one_line
 from provenformer.functions import programs, targets
 from provenformer.functions.targets import Target
 from provenformer.functions.tokens import TokenProgram
+
+NAME_LIMIT = 40  # characters of a token's name
 
 
 def target_spec(target: Target) -> dict[str, Any]:
@@ -28,6 +31,8 @@ def target_spec(target: Target) -> dict[str, Any]:
         "support": [list(target.support[0]), list(target.support[1])],
         "vanishes_outside": target.vanishes_outside,
     }
+    if target.vouched:
+        spec["vouched"] = True
     if digest := source_digest(target):
         spec["source_sha256"] = digest
     if targets.is_built_in(target):
@@ -38,14 +43,20 @@ def target_spec(target: Target) -> dict[str, Any]:
     return {**spec, "source": "opaque"}
 
 
-def program_spec(program: TokenProgram) -> dict[str, Any]:
-    """How to find a program on tokens again: a name of `provenformer.programs`, an import path, or its sizes alone."""
-    spec = {
+def program_spec(program: TokenProgram, vocab: Sequence[Any] | None = None) -> dict[str, Any]:
+    """How to find a program on tokens again: a name of `provenformer.programs`, an import path, or its sizes alone.
+
+    `vocab`: the tokens, whose names are for people; those that are not numbered are kept.
+    """
+    spec: dict[str, Any] = {
         "source": "program",
         "name": one_line(program.name),
         "vocab_size": program.vocab_size,
         "seq_len": program.seq_len,
     }
+    names = [one_line(str(token))[:NAME_LIMIT] for token in vocab or ()]
+    if names != list(map(str, range(len(names)))):
+        spec["tokens"] = names
     if digest := source_digest(program):
         spec["source_sha256"] = digest
     module, qualname = getattr(program.fn, "__module__", None), getattr(program.fn, "__qualname__", "<")
@@ -92,7 +103,7 @@ def described_target(spec: dict[str, Any], function: Any) -> Target:
     support = (tuple(spec["support"][0]), tuple(spec["support"][1]))
     return Target(
         function, spec["token_dim"], spec["seq_len"], spec["equivariant"], spec["lipschitz"], support, spec["name"],
-        spec["vanishes_outside"],
+        spec["vanishes_outside"], spec.get("vouched", False),
     )  # fmt: skip
 
 

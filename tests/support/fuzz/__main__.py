@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 import provenformer as pf
-from fuzz.forgeries import try_forgery
-from fuzz.kept import keep, random_case, tried
+from fuzz.forgeries import genuine, ours, try_forgery
+from fuzz.kept import CASES, keep, random_case, tried
 from fuzz.outcome import Built, rejected
 
 SECONDS = 4  # of this process, for one case; some functions take the mean value form very long
-OWN = 1  # forgeries of every network that was just made; one more is of a built-in target's
+OWN = 1  # forgeries of every network that was just made; one more is of a built-in target's or program's
 MOST_LAYERS = 2000  # of a network that is forged: verifying a long one takes long
 LOOSE = 2.0  # bound over measured: half of all must be below
 
@@ -44,8 +44,8 @@ class Run:
 
     def function(self, index: int) -> None:
         """One random function, then forgeries of its network."""
-        kind = "circuit" if index % 2 else "table"
-        case = random_case(np.random.default_rng((self.seed, index)), kind == "circuit")
+        kind = list(CASES)[index % len(CASES)]
+        case = random_case(np.random.default_rng((self.seed, index)), kind)
         built = None
         with self._guarded({"case": case.as_json()}):
             outcome, built = tried(case)
@@ -65,8 +65,8 @@ class Run:
 
     def genuine(self, index: int) -> None:
         """One network as it was made must pass its own `verify`, or is refused when it is compiled."""
-        kind = "circuit" if index % 4 == 0 else "table"
-        case = random_case(np.random.default_rng((self.seed, index)), kind == "circuit")
+        kind = ("circuit", "program", "table", "table")[index % 4]
+        case = random_case(np.random.default_rng((self.seed, index)), kind)
         with self._guarded({"case": case.as_json()}):
             try:
                 c = case.compiled()
@@ -76,7 +76,8 @@ class Run:
                 return
             reason = rejected(c)
             self.counts["networks"] += 1
-            self.counts["REJECTED" if reason else f"verified: {c.construction}"] += 1
+            made = "tokens" if isinstance(c, pf.CompiledTokens) else c.construction
+            self.counts["REJECTED" if reason else f"verified: {made}"] += 1
             if reason:
                 keep("genuine", {"case": case.as_json(), "found": reason})
 
@@ -142,7 +143,12 @@ def main() -> int:
         else:
             if not options.forgeries:
                 run.function(index)
-            run.forgery((run.seed, index))
+            programs = ours("tokens")
+            if index % 4 == 0:
+                which = programs[index // 4 % len(programs)]
+                run.forgery((run.seed, index), genuine(which), {"ours": which})
+            else:
+                run.forgery((run.seed, index))
         if time.monotonic() - last > 60:
             last = time.monotonic()
             _tell(run, options.counts, last - start)

@@ -22,10 +22,12 @@ from forging import forge, off_ramp_points, ramp_points
 
 import provenformer as pf
 from fuzz.circuits import CircuitCase, above_its_bounds
-from fuzz.outcome import Built
+from fuzz.outcome import Built, program_circuit, target_of
+from fuzz.programs import untrue
 from fuzz.table_forgeries import altered
 from provenformer import storage
 from provenformer.checker.circuit.derive import derive_circuit, in_norm
+from provenformer.checker.tokens.derive import derive_program
 from provenformer.compiler import circuit as compiler
 from provenformer.compiler.circuit import CompiledCircuit
 from provenformer.networks.base import FloatNetwork
@@ -45,6 +47,10 @@ FORMULAS = (  # made into circuits of three tokens: every kind of layer that a c
     "causal(u, u, np.square(u))", "np.sort(np.tanh(u), axis=-1)", "u - np.max(u, axis=-1, keepdims=True)", "np.exp(u)",
     "u / (1.5 + np.roll(u, 1, axis=-1))", "u * np.roll(u, 1, axis=-1)",
 )  # fmt: skip
+PROGRAMS = (  # on tokens: every kind of layer that a program can need
+    ("histogram", 3, 4), ("reverse", 2, 5), ("sort", 3, 4), ("sort-by-rank", 3, 3), ("running-count", 3, 4), ("induction", 3, 3),
+    ("dyck-1", 3, 4), ("most-frequent", 2, 4), ("addition", 3, 4), ("unique-sort", 3, 3),
+)  # fmt: skip
 LOOSENED = 1e6  # a forger who claims a large bound: whatever is accepted must still be below it
 MOST_POINTS = 1500
 MOST_FORGERIES = 3000  # that may be needed to see a mistake
@@ -60,7 +66,9 @@ class Verdict:
 
 
 def ours(kind: str) -> list[int]:
-    """Which of them are made by a construction, or from a formula that has this text in it."""
+    """Which of them are made by a construction, or from a formula that has this text in it, or from programs on tokens."""
+    if kind == "tokens":
+        return [len(SIZES) + len(FORMULAS) + k for k in range(len(PROGRAMS))]
     own = [index for index, size in enumerate(SIZES) if size[4] == kind]
     return own + [len(SIZES) + k for k, formula in enumerate(FORMULAS) if kind == "circuit" or kind in formula]
 
@@ -68,6 +76,8 @@ def ours(kind: str) -> list[int]:
 @cache
 def genuine(index: int) -> Built:
     """One of the networks that are altered."""
+    if index >= len(SIZES) + len(FORMULAS):
+        return pf.compile_tokens(pf.programs.get(*PROGRAMS[index - len(SIZES) - len(FORMULAS)]))
     if index >= len(SIZES):
         formula = FORMULAS[index - len(SIZES)]
         # sums over pairs by nodes: with as few tokens as these they would be gathered
@@ -99,7 +109,7 @@ def try_forgery(seed: tuple[int, ...], built: Built | None = None) -> Verdict:
             return Verdict("; ".join(changes), False, "" if changes else f"cannot be saved: {error}")
         flipped = _flipped(rng, path, changes)
         try:
-            report = pf.verify(path, c.target)
+            report = pf.verify(path, target_of(c))
             held = pf.load(path, check_hashes=False) if report else None
         except pf.ProvenformerError:
             return Verdict("; ".join(changes), False)
@@ -122,21 +132,27 @@ def _altered_weights(rng: Rng, network: FloatNetwork, c: Built) -> tuple[FloatNe
 def _altered_claim(rng: Rng, c: Built, changes: list[str]) -> dict[str, Any]:
     """Mostly a loosened bound, so that the altered weights are judged; sometimes a lie in one field."""
     loosened = float(rng.choice([1, 2, 10, LOOSENED]))
-    own, d = c.certificate, c.target.token_dim
+    own, d = c.certificate, c.network.token_dim
     claim: dict[str, Any] = {
         "bound": own.bound * loosened,
         "terms": {name: value * loosened for name, value in own.terms.items()},
     }
-    if isinstance(c, CompiledCircuit):
+    stated: dict[str, Any] = {"bounds": {"float64": own.bound, "float32": own.bound * 1e-3}}
+    if not isinstance(c, pf.Compiled):
         bounds = {name: value * loosened for name, value in own.bounds.items()}
         claim["details"] = {**own.details, "bounds": bounds}
+    if isinstance(c, pf.CompiledTokens):
+        step = own.details["step"]
+        claim["details"]["margin"] = step / 2 - claim["bound"]
+        stated = {"margin": step / 2, "step": step / 2, "vocab_size": 2, "seq_len": 3, "units": 1, **stated}
+        stated = {**own.details, **dict([list(stated.items())[rng.integers(len(stated))]])}
     if rng.random() < 0.3:
         lies: dict[str, Any] = {
             "bound": own.bound * float(rng.choice([0.5, 0.9, 0.999])), "norm_order": float(rng.choice([1.0, 2.0, 64.0])),
             "ramp": (own.ramp or 1.0) * float(rng.choice([2, 64, 1e-6])),
             "kind": str(rng.choice(["rigorous", "lipschitz", "statistical"])), "domain": str(rng.choice(["space", "data"])),
             "clip_low": [0.0] * d, "clip_high": [1e9] * d,
-            "terms": dict.fromkeys(own.terms, 0.0), "details": {"bounds": {"float64": own.bound, "float32": own.bound * 1e-3}},
+            "terms": dict.fromkeys(own.terms, 0.0), "details": stated,
         }  # fmt: skip
         name = str(rng.choice(list(lies)))
         claim[name] = lies[name]
@@ -191,6 +207,10 @@ def _derived(c: Built, held: storage.Saved, bound: float | None) -> pf.Certifica
     claim = replace(claim, bound=min(claim.bound, np.inf if bound is None else bound))
     if not isinstance(held.network, CircuitNetwork):
         return claim
+    if isinstance(c, pf.CompiledTokens):
+        bound_of = vars(derive_program(held.network, program_circuit(c).program)[0])
+        bounds = {name: min(stated, bound_of[name]) for name, stated in claim.bounds.items()}
+        return replace(claim, details={**claim.details, "bounds": bounds})
     found = derive_circuit(held.network, c.target)
     derived = {name: in_norm(getattr(found, name), c.target, claim.norm_order) for name in ("float64", "float32")}
     bounds = {name: min(stated, derived[name]) for name, stated in claim.bounds.items()}
@@ -200,6 +220,10 @@ def _derived(c: Built, held: storage.Saved, bound: float | None) -> pf.Certifica
 
 def _untrue(c: Built, network: FloatNetwork, claim: pf.Certificate, rng: Rng) -> str:
     """Measured against what an accepted claim says; empty when it is true."""
+    if isinstance(c, pf.CompiledTokens):
+        if not isinstance(network, CircuitNetwork) or claim.domain != "tokens":
+            return "not a circuit of a program any more"
+        return untrue(program_circuit(c).program, network, claim)
     f = c.target
     if claim.domain == "data":
         return "a claim about stored pairs of a network that was made from a function"

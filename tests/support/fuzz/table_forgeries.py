@@ -87,7 +87,9 @@ def _weight(rng: Rng, network: Network, c: pf.Compiled) -> tuple[FloatNetwork, s
 
 def _layers(rng: Rng, network: Network, c: pf.Compiled) -> tuple[FloatNetwork, str]:  # noqa: ARG001
     """Two layers of a run exchanged, or one dropped or doubled."""
-    i = int(rng.integers(len(network.runs)))
+    i = int(
+        rng.choice([k for k, run in enumerate(network.runs) if len(run)])
+    )  # an earlier change may have left it empty
     run = network.runs[i]
     order = np.arange(len(run))
     a, b = rng.integers(len(run), size=2)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
+from provenformer.checker.circuit.content import ByContent
 from provenformer.checker.circuit.precision import UNIT
 
 MOST_PAIRS = 48
@@ -17,7 +18,7 @@ WORTH = 0.99  # a pair with a larger rho is kept if its alpha is below this shar
 
 
 @dataclass(frozen=True, eq=False)
-class Error:
+class Error(ByContent):
     """|computed - value| <= alpha[i] + rho[i] |value| for every i. The first pair has rho = 0."""
 
     alpha: FloatArray  # (pairs, arithmetics)

@@ -150,7 +150,7 @@ def _deviation(
     joint = readings.heights.any(axis=1)
     plain = ~joint & (readings.slopes != 0)
     knots = -offsets[plain] / readings.slopes[plain]
-    nodes = _whole_cells(ends, np.unique(knots[(knots > ends[0]) & (knots < ends[1])]))
+    nodes = _whole_cells(ends, np.unique(knots))
     if len(nodes) * len(points) > MOST_CELLS:
         raise Rejected(f"{written.where}: a kernel by {len(nodes):,} nodes is more than the checker looks at")
     lines = readings.slopes[:, None] * nodes + offsets[:, None]  # (units, nodes)
@@ -188,12 +188,14 @@ def _deviation(
 def _whole_cells(ends: tuple[float, float], knots: FloatArray) -> FloatArray:
     """Knots and ends; the outermost cells as long as their neighbours, if they are shorter: kinks then stay at their ends.
 
-    What holds on more than the range holds on the range.
+    What holds on more than the range holds on the range. Knots beyond the range count where it is made longer: between any two
+    nodes units that read u alone are lines.
     """
     low, high = ends
-    if len(knots) > 1:
-        low, high = min(low, 2 * knots[0] - knots[1]), max(high, 2 * knots[-1] - knots[-2])
-    return np.unique(np.concatenate([[low, high], knots]))
+    inside = knots[(knots > low) & (knots < high)]
+    if len(inside) > 1:
+        low, high = min(low, 2 * inside[0] - inside[1]), max(high, 2 * inside[-1] - inside[-2])
+    return np.unique(np.concatenate([[low, high], knots[(knots > low) & (knots < high)]]))
 
 
 def _around(z: FloatArray) -> tuple[FloatArray, FloatArray]:

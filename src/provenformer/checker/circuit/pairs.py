@@ -56,26 +56,31 @@ def read_plane(written: Written, x: Combination, y: Combination) -> Plane:
     """Fit every unit's row by combinations of x and y; whatever does not fit becomes error."""
     state, n = written.state, written.state.seq_len
     rows = written.varying
-    groups, leads = _parallel(written.where, rows)
+    weighed = rows * state.swing[:, 0]  # channels may have numbers of very different sizes
+    groups, leads = _parallel(written.where, weighed)
     gram = np.array([[inner(a, b, n) for a in (x, y)] for b in (x, y)])
+    unit = np.sqrt(np.maximum(np.diagonal(gram), 1e-300))  # x and y may have coefficients of very different sizes
     fits = []
     for lead in leads:
         value = state.value(rows[lead])
-        fits.append(np.linalg.lstsq(gram, np.array([inner(value, x, n), inner(value, y, n)]), rcond=None)[0])
-    alpha, beta = (np.array([fit[i] for fit in fits]) for i in (0, 1))
+        wanted = np.array([inner(value, x, n), inner(value, y, n)])
+        fits.append(np.linalg.lstsq(gram / np.outer(unit, unit), wanted / unit, rcond=None)[0])
+    sizes = np.array([max(largest(one, state.ranges), 1e-300) for one in (x, y)])
+    alpha, beta = np.array(fits).T * (sizes / unit)[:, None]  # of x and y in units of their sizes
     turn = np.abs(alpha[:, None] * beta - alpha * beta[:, None])
     one, two = np.unravel_index(int(np.argmax(turn)), turn.shape)
     both = np.array([[alpha[one], beta[one]], [alpha[two], beta[two]]])
     if not np.isfinite(both).all() or turn[one, two] <= 1e-9 * np.abs(both).max() ** 2:
         raise Rejected(f"{written.where}: its units do not read both of its arguments")
-    row_x, row_y = np.linalg.solve(both, rows[[leads[one], leads[two]]])
+    solved = np.linalg.solve(both, rows[[leads[one], leads[two]]])
     # what the solve left behind is no part of x or y: it would have no sign, and relative errors would be lost
-    dust = 2.0**-48 * float(np.linalg.cond(both)) * max(np.abs(row_x).max(), np.abs(row_y).max())
-    row_x, row_y = (np.where(np.abs(r) < dust, 0.0, r) for r in (row_x, row_y))
+    dust = 2.0**-48 * float(np.linalg.cond(both)) * np.abs(solved * state.swing[:, 0]).max()
+    row_x, row_y = sizes[:, None] * np.where(np.abs(solved * state.swing[:, 0]) < dust, 0.0, solved)
+    alpha, beta = alpha / sizes[0], beta / sizes[1]
     directions = []
     for group, lead, a, b in zip(groups, leads, alpha, beta, strict=True):
         along = a * row_x + b * row_y
-        slopes = (rows[group] @ rows[lead]) / float(rows[lead] @ rows[lead])
+        slopes = (weighed[group] @ weighed[lead]) / float(weighed[lead] @ weighed[lead])
         rest = rest_of(state, rows[group], slopes[:, None] * along)
         directions.append(Direction(group, along, Error.absolute(0.0), slopes, rest))
     errors = (reading_error(state, row_x, x), reading_error(state, row_y, y))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
+from provenformer.checker.circuit.content import ByContent
 from provenformer.checker.circuit.jets import jet_of
 
 Long = np.longdouble
@@ -24,7 +25,7 @@ CELLS = 512  # and phi'' enclosed on at least this many cells
 
 
 @dataclass(frozen=True, eq=False)
-class Units:
+class Units(ByContent):
     """Hidden units that read one number."""
 
     slope: FloatArray  # never 0

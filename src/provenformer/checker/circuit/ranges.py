@@ -195,7 +195,10 @@ def _pieces_range(operation: Pieces, low: float, high: float) -> tuple[float, fl
     values = operation(points)
     reach = np.abs(points).max() + np.abs(knots).max()
     off = (len(knots) + 4) * 2.0**-52 * (abs(operation.start) + float(np.abs(operation.slopes).sum() * reach))
-    return float(values.min() - off), float(values.max() + off)
+    bottom = float(values.min() - off)
+    if operation.slopes[0] <= 0 <= min(operation.slopes[1:]):  # it falls up to its first knot and rises from there
+        bottom = max(bottom, operation.start)
+    return bottom, float(values.max() + off)
 
 
 def _product_range(graph: Graph, operation: Product, ranges: Ranges) -> tuple[float, float]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +35,7 @@ from provenformer.checker.circuit.precision import CAST, TINY, UNIT, gamma_of, s
 from provenformer.checker.circuit.ranges import range_of
 from provenformer.checker.circuit.state import Channel, State, known_rounding
 from provenformer.networks.circuit import CircuitBlock
+from provenformer.symbols.formula import Formula
 from provenformer.symbols.graph import Apply, Graph, Pieces
 
 MOST_RELATIVE = 40  # relative errors that are tried for a table
@@ -147,12 +150,12 @@ def write_table(written: Written, operation: Apply | Pieces, claim: Combination,
     direction = _direction(written, argument.without_constant(), keep)
     error = relative_to_whole(direction.error, argument, state)
     reach = np.where(np.isfinite(error.plain), error.plain, 0.0).max() * (1 + 1e-9)
+    function = operation.formula if isinstance(operation, Apply) else Lines.of(operation)
     found: list[Error] = []
     terms, ends = np.zeros(len(UNIT)), (low - reach, high + reach)
     for j, k, m in classes(written.offsets, argument.constant[None], written.constant[None]):
         here = units_at(written, direction, j, float(argument.constant[k]), float(written.constant[m]), ends)
-        pieces = read_pieces(here.units, low, high, reach)
-        found.append(_through(_deviation(pieces, operation, here.units, low, high), pieces, error).plus(here.error))
+        found.append(_units_error(here.units, function, (low, high), reach, error).plus(here.error))
         terms = np.maximum(terms, here.terms)
     slack = operation.slack if isinstance(operation, Apply) else 0.0
     own = written.outer_rounding(terms) + left_over(before, state) + slack
@@ -178,10 +181,8 @@ def write_scaled(written: Written, claim: Combination, before: Channel) -> Chann
     shift = written.constant - before.holds.constant
     for j, k, m in classes(written.offsets, factors[None], shift[None]):
         here = units_at(written, direction, j, 0.0, float(shift[m]), ends)
-        pieces = read_pieces(here.units, low, high, reach)
-        slope = float(factors[k])
-        deviation = broken_deviation(pieces, here.units, (0.0,), (slope, slope), 0.0, low, high)
-        worst = np.maximum(worst, _through(deviation, pieces, error).plain + here.error)
+        line = Lines((0.0,), (float(factors[k]),) * 2, 0.0)
+        worst = np.maximum(worst, _units_error(here.units, line, (low, high), reach, error).plain + here.error)
         terms = np.maximum(terms, here.terms)
     holds = Combination(claim.parts, before.holds.constant + claim.constant, claim.slack)
     error = Error.absolute(worst + written.outer_rounding(terms) + gap + before.error.plain)
@@ -248,12 +249,33 @@ def relative_to_whole(error: Error, argument: Combination, state: State) -> Erro
 Deviations = tuple[FloatArray, FloatArray, FloatArray, FloatArray]  # start, end, |units - function|, least |function|
 
 
-def _deviation(pieces: Broken, operation: Apply | Pieces, units: Units, low: float, high: float) -> Deviations:
+class Lines(NamedTuple):
+    """A continuous piecewise linear function: slopes[0] before knots[0], slopes[i] after knots[i - 1]; `start` at knots[0]."""
+
+    knots: tuple[float, ...]
+    slopes: tuple[float, ...]
+    start: float
+
+    @classmethod
+    def of(cls, operation: Pieces) -> Lines:
+        return cls(operation.knots, operation.slopes, operation.start)
+
+
+@lru_cache(maxsize=64)  # the gates and tables of hundreds of gathered tokens are alike
+def _units_error(
+    units: Units, function: Formula | Lines, ends: tuple[float, float], reach: float, error: Error
+) -> Error:
+    """Of the units at a number that is off by `error`, against the function at the number itself, between `ends`."""
+    pieces = read_pieces(units, *ends, reach)
+    return _through(_deviation(pieces, function, units, *ends), pieces, error)
+
+
+def _deviation(pieces: Broken, function: Formula | Lines, units: Units, low: float, high: float) -> Deviations:
     """Of the units from the function, on pieces of [low, high]."""
-    if isinstance(operation, Pieces):
-        return broken_deviation(pieces, units, operation.knots, operation.slopes, operation.start, low, high)
+    if isinstance(function, Lines):
+        return broken_deviation(pieces, units, *function, low, high)
     try:
-        found = compare(pieces, operation.formula, low, high)
+        found = compare(pieces, function, low, high)
     except TypeError as error:
         raise Rejected(f"a formula cannot be enclosed: {error}") from None
     return found.start, found.end, np.maximum(-found.low, found.high), found.least

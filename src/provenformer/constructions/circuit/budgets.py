@@ -290,7 +290,8 @@ class Planner:
         if (total := sum(counts.values())) <= room * max_units:
             return
         fits = tolerance * min(total / max_units, MOST) ** 2
-        fits *= max(1.0, sum(self.units(self.plan(fits)).values()) / max_units) ** 2
+        if fits < self.size:  # else there is no tolerance to name
+            fits *= max(1.0, sum(self.units(self.plan(fits)).values()) / max_units) ** 2
         worst = self.lowered.parts[max(counts, key=lambda i: counts[i])]
         raise too_many(f"about {total:,.0f}", fits, self.asked, max_units, self.size, worst)
 

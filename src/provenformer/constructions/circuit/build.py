@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -108,6 +108,7 @@ class _Workshop:
     products: dict[int, float]  # by part: about how many units each takes for an error of 1
     last_read: dict[int, int]  # the last layer that reads a part
     asked: float  # for a tolerance of 1 here
+    pieces: dict[object, Table] = field(default_factory=dict)  # tokens that are gathered have one table
 
     @classmethod
     def of(cls, lowered: Lowered, tolerance: float, asked: float = 1.0) -> _Workshop:
@@ -199,7 +200,7 @@ class _Workshop:
         if isinstance(operation, Input):
             return InputChannel(part)
         if isinstance(operation, Pieces):
-            return TableUnits(part, arguments[0], _pieces_table(operation, arguments[0].low, arguments[0].high), 0.0)
+            return TableUnits(part, arguments[0], self._pieces(operation, arguments[0].low, arguments[0].high), 0.0)
         if isinstance(operation, Apply | Product) and operation.folded is not None:
             slack = operation.slack if isinstance(operation, Apply) else 0.0
             return TableUnits(
@@ -224,6 +225,12 @@ class _Workshop:
         count = len(operation.queries)
         queries, keys = arguments[:count], arguments[count : 2 * count]
         return SoftmaxHead(part, queries, keys, operation.bias, arguments[-1], n, operation.score_key)
+
+    def _pieces(self, operation: Pieces, low: float, high: float) -> Table:
+        key = (operation.knots, operation.slopes, operation.start, low, high)
+        if key not in self.pieces:
+            self.pieces[key] = _pieces_table(operation, low, high)
+        return self.pieces[key]
 
     def _takes_over(self, part: Part) -> bool:
         """Whether a comparison may be made on the channel of its first argument: nobody reads that afterwards."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +12,7 @@ from provenformer.base.arrays import FloatArray
 from provenformer.constructions.circuit.errors import RHO, corners
 
 HULL_PASSES = 6  # each leaves about half of the points
+FEW = 200  # points of which it is quicker to look at all than to look for those on the hull
 NEARLY = 8  # a piece with the share s of the worst error counts about s to this power
 
 
@@ -23,13 +24,21 @@ class Curve:
     own: FloatArray  # (k,): |table - formula|
     slopes: FloatArray  # (k + 2,): |slope of the table|, also before the first end and after the last
     least: FloatArray  # (k,): |formula| from below
+    _last: dict[tuple[bytes, bool], Passed] = field(default_factory=dict)
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:
         return np.argsort(self.least, kind="stable")
 
     def through(self, profile: FloatArray, own: bool = True) -> Passed:
-        """For an argument with this profile of errors."""
+        """For an argument with this profile of errors. The last answer is kept: hundreds of tokens may be gathered alike."""
+        key = profile.tobytes(), own
+        if key not in self._last:
+            self._last.clear()
+            self._last[key] = self._through(profile, own)
+        return self._last[key]
+
+    def _through(self, profile: FloatArray, own: bool) -> Passed:
         start, end = self.ends[:-1], self.ends[1:]
         size = np.maximum(np.abs(start), np.abs(end))
         some = corners(profile)
@@ -113,7 +122,7 @@ def upper_hull(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Points, x ascending, without most of those below the line through two others: up to rounding, y - rho x has its largest
     value at one that is left, for every rho."""
     for _ in range(HULL_PASSES):
-        if len(x) < 3:
+        if len(x) <= FEW:
             break
         gap, rise = x[1:] - x[:-1], y[1:] - y[:-1]
         below = rise[:-1] * gap[1:] <= rise[1:] * gap[:-1]
