@@ -179,7 +179,8 @@ def main() -> bool:
     order = [tuple(case.key) for case in cases()]
     found = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
     rows = {key: row for row in found if (key := _key(row)) in order}
-    earlier = {row["weights"]: (row["measured"], row["inputs"]) for row in rows.values() if "weights" in row}
+    enough = [row for row in rows.values() if "weights" in row and row["inputs"] >= INPUTS]
+    earlier = {row["weights"]: (row["measured"], row["inputs"]) for row in enough}
     results: dict[str, Any] = {"about": here, "rows": list(rows.values())}
     for case in sorted(cases(), key=_work):
         key = tuple(case.key)

@@ -25,11 +25,11 @@ RESULTS = Path(__file__).parent / "results" / "explorer.json"
 STARTS, MOVES = 3, 25
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", "--window-size=1280,1000"]  # fmt: skip
-# The default, and the largest of a kind that the explorer builds.
+# The default table, and the largest of a kind that the explorer builds.
 SIZES: dict[str, dict[str, str]] = {
-    "default: paper, n=3, N=5": {},
-    "sum, n=3, N=10": {"construction": "sum", "cells": "10"},
-    "paper, sort, n=3, N=5": {"target": "sort", "cells": "5"},
+    "default: sum, n=3, N=6": {},
+    "sum, n=3, N=10": {"cells": "10"},
+    "paper, sort, n=3, N=5": {"target": "sort", "cells": "5", "construction": "paper"},
 }
 PAINTED = """
 const done = arguments[arguments.length - 1];
@@ -41,17 +41,17 @@ const ready = () => {
 };
 ready();
 """
-# One key press on the first token, until the table of outputs has been drawn anew.
+# One key press on the first token, until the output has been drawn anew.
 MOVE = """
 const done = arguments[arguments.length - 1];
-const table = document.getElementById("slice");
+const table = document.querySelector(arguments[1]);
 const start = performance.now();
 const seen = new MutationObserver(() => {
   seen.disconnect();
   requestAnimationFrame(() => setTimeout(() => done(performance.now() - start), 0));
 });
 seen.observe(table, { subtree: true, childList: true, attributes: true });
-document.querySelector("#tokens .handle").dispatchEvent(new KeyboardEvent("keydown", { key: arguments[0], bubbles: true }));
+document.querySelector(arguments[2]).dispatchEvent(new KeyboardEvent("keydown", { key: arguments[0], bubbles: true }));
 """
 
 
@@ -126,7 +126,7 @@ def moves() -> list[dict[str, Any]]:
     try:
         for name, changes in SIZES.items():
             driver.get("about:blank")
-            driver.get(url)
+            driver.get(f"{url}#/tables")
             driver.execute_async_script(PAINTED)
             if changes:
                 fill = "for (const [k, v] of Object.entries(arguments[0])) document.getElementById(`f-${k}`).value = v;"
@@ -135,7 +135,14 @@ def moves() -> list[dict[str, Any]]:
             for mode in ("hardmax", "softmax"):
                 driver.execute_script(f"document.querySelector('input[value={mode}]').click()")
                 settle(driver)
-                rows.append({"network": name, "mode": mode, **moves_of_one(driver, process)})
+                rows.append(
+                    {"network": name, "mode": mode, **moves_of_one(driver, process, "#slice", "#tokens .handle")}
+                )
+        driver.get("about:blank")
+        driver.get(url)
+        driver.execute_async_script(PAINTED)
+        first = moves_of_one(driver, process, "#circuit-output", "#circuit-input .number")
+        rows.append({"network": "default circuit, n=8", "mode": "softmax", **first})
     finally:
         driver.quit()
         process.kill()
@@ -143,18 +150,14 @@ def moves() -> list[dict[str, Any]]:
     return rows
 
 
-def moves_of_one(driver: webdriver.Chrome, process: subprocess.Popen[str]) -> dict[str, Any]:
+def moves_of_one(driver: webdriver.Chrome, process: subprocess.Popen[str], output: str, token: str) -> dict[str, Any]:
     times = []
     work = Work(driver, process)
     for i in range(MOVES):
-        times.append(driver.execute_async_script(MOVE, "ArrowRight" if i % 2 else "ArrowLeft"))
+        times.append(driver.execute_async_script(MOVE, "ArrowRight" if i % 2 else "ArrowLeft", output, token))
         settle(driver)
     cpu = work.milliseconds() / MOVES
-    shown = driver.execute_script("return document.getElementById('moment-text').textContent")
-    layers = re.search(r"of (\d+)", shown)
-    assert layers is not None
     return {
-        "layers": int(layers.group(1)),
         "median (ms)": statistics.median(times),
         "slowest (ms)": max(times),
         "CPU (ms)": cpu,
@@ -182,7 +185,7 @@ def main() -> bool:
         ("all pictures drawn (ms)", first["all drawn (ms)"], first["CPU (ms)"], 1000),
     ]
     for row in result["moves"]:
-        what = f"move a token: {row['network']}, {row['mode']}, {row['layers']} layers (ms)"
+        what = f"move a token: {row['network']}, {row['mode']} (ms)"
         rows.append((what, row["median (ms)"], row["CPU (ms)"], 100))
     table = Table("what", "median", "CPU", "limit", "met", title=f"explorer (load average {result['load']:.1f})")
     for what, value, cpu, limit in rows:

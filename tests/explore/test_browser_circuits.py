@@ -39,7 +39,7 @@ def choose(page: Page, **fields: str) -> None:
     for name, value in fields.items():
         field = page.find(f"#cf-{name}")
         if field.tag_name == "select":
-            field.find_element("css selector", f"option[value={value}]").click()
+            field.find_element("css selector", f"option[value='{value}']").click()
         else:
             field.send_keys(Keys.CONTROL, "a")
             field.send_keys(value)
@@ -83,7 +83,7 @@ def test_keys_and_dragging_move_everything(page: Page) -> None:
     agrees(page, c)
     assert page.numbers("#circuit-graph .gauge") != gauges
     circle = dot.find_element("css selector", "circle")
-    ActionChains(page.driver).click_and_hold(circle).move_by_offset(0, -20).move_by_offset(0, -300).release().perform()
+    ActionChains(page.driver).click_and_hold(circle).move_by_offset(0, -20).move_by_offset(0, -150).release().perform()
     page.settle()
     assert inputs(page)[0, 2] == 1.0
     agrees(page, c)
@@ -108,7 +108,7 @@ def test_bad_input_and_changed_settings_are_said(page: Page) -> None:
     field = page.find("#cf-seq_len")
     field.send_keys(Keys.CONTROL, "a")
     field.send_keys("1000")
-    assert "still the circuit compiled before" in page.text("#circuit-state")
+    assert "Below is still: softmax-mean, d = 1, n = 8" in page.text("#circuit-stale")
     page.find("#circuit-build").click()
     page.wait(lambda: "from 2 to 64" in page.text("#circuit-state"))
     assert field.get_attribute("aria-invalid") == "true"
@@ -140,6 +140,47 @@ def test_a_saved_network_is_opened(tmp_path: Path, driver: Any) -> None:
         assert not page.find("#cf-seq_len").is_displayed()
         assert page.numbers("#circuit-bound") == [c.certificate.bound]
         agrees(page, c)
+        assert page.errors() == []
+    finally:
+        alone.stop()
+
+
+def test_a_program_on_tokens_is_followed_by_name(tmp_path: Path, driver: Any) -> None:
+    c = pf.compile_tokens(pf.programs.reverse, "abcd", 8)
+    c.save(tmp_path / "net")
+    alone = Server.start(str(tmp_path / "net"), "--target", "reverse")
+    try:
+        page = Page(driver, alone.url)
+        opened(page)
+        assert page.numbers("#circuit-bound") == [c.certificate.bound]
+        assert "exact on all 4^8 sequences" in page.text("#circuit-bound")
+
+        def shown(where: str) -> str:
+            code = (
+                f"return [...document.querySelectorAll('#circuit-{where} text.token')].map(e => e.textContent).join('')"
+            )
+            return str(page.script(code))
+
+        def agree() -> None:
+            tokens = shown("input")
+            assert tokens == "".join("abcd"[int(v)] for v in inputs(page)[0])
+            assert shown("output") == "".join(c(tokens)) == tokens[::-1]
+
+        agree()
+        before = inputs(page)
+        dot = page.all("#circuit-input .number")[2]
+        dot.send_keys(Keys.ARROW_UP if before[0, 2] < 3 else Keys.ARROW_DOWN)
+        page.settle()
+        assert abs(inputs(page)[0, 2] - before[0, 2]) == 1
+        agree()
+        assert "looks at the mirrored token" in page.text("#circuit-patterns figcaption")
+        names = page.script(
+            "return [...document.querySelectorAll('#circuit-patterns .keys i')].map(e => e.textContent)"
+        )
+        assert "".join(names) == shown("input")
+        choose(page, target="tokens:induction", vocab_size="4", seq_len="6")
+        assert not page.find("#cf-tolerance").is_displayed()
+        assert "exact on all 4^6 sequences" in page.text("#circuit-bound")
         assert page.errors() == []
     finally:
         alone.stop()

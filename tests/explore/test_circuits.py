@@ -82,6 +82,27 @@ def test_numbers_are_the_librarys(client: TestClient, change: dict[str, str]) ->
         assert shades.max() == 255
 
 
+def test_a_program_on_tokens(client: TestClient) -> None:
+    form = {"target": "tokens:induction", "vocab_size": "4", "seq_len": "6"}
+    answer = post(client, "/api/circuit", form)
+    c = pf.compile_tokens(pf.programs.get("induction", 4, 6))
+    assert answer["circuit"]["bound"]["value"] == c.certificate.bound
+    assert answer["circuit"]["names"] == list("0123")
+    assert [node["words"] for node in answer["circuit"]["nodes"]] == [node.words for node in c.circuit.nodes]
+    tokens = [1, 2, 3, 1, 2, 0]
+    look = post(client, "/api/circuit-look", form | {"tokens": [[v] for v in tokens]})
+    assert np.rint(look["output"])[0].tolist() == c(tokens) == look["target"][0]
+    assert look["patterns"][0]["looks"] == "looks 1 token ahead"
+    assert look["patterns"][0]["tokens"] == list("123120")
+    for node, error in zip(answer["circuit"]["nodes"], look["errors"], strict=True):
+        assert error <= node["bound"]
+    for wrong in ([0.5], [4]):
+        response = client.post("/api/circuit-look", json=form | {"tokens": [wrong] * 6})
+        assert response.json()["field"] == "tokens"
+    response = client.post("/api/circuit", json=form | {"vocab_size": "17"})
+    assert "from 2 to 16" in response.json()["error"]
+
+
 def test_the_network_that_was_given(client: TestClient) -> None:
     answer = post(client, "/api/circuit", {"target": "network"})
     s = opened()
@@ -158,8 +179,10 @@ def test_a_look_is_quick(client: TestClient) -> None:
 def test_folders_that_cannot_be_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table, own, large = tmp_path / "table", tmp_path / "own", tmp_path / "large"
-    pf.compile(pf.targets.get("softmax-mean", 1, 2), cells_per_axis=3, construction="sum").save(table)
+    many, deep, data, own, large = (tmp_path / name for name in ("many", "deep", "data", "own", "large"))
+    pf.compile(pf.targets.get("centered", 1, 7), cells_per_axis=2, kind="lipschitz").save(many)
+    pf.compile(pf.targets.get("centered", 1, 3), cells_per_axis=12, kind="lipschitz").save(deep)
+    pf.memorize(np.array([[[0.1, 0.2]]]), np.array([[[0.3, 0.4]]])).save(data)
     pf.compile(target(lambda x: np.tanh(x)), tolerance=1e-2, norm_order=np.inf, construction="circuit").save(own)
     pf.compile(
         pf.targets.get("centered", 3, MOST_NUMBERS // 2), tolerance=1e-2, norm_order=np.inf, construction="circuit"
@@ -172,10 +195,14 @@ def test_folders_that_cannot_be_opened(
         assert end.value.code == 2
         return capsys.readouterr().err
 
-    assert "opens saved circuits" in said(table)
+    assert "d <= 2 and n <= 6, and this one has d = 1 and n = 7" in said(many)
+    assert "up to 600 layers, and this one has" in said(deep)
+    assert "made from data" in said(data)
     assert "name the function with --target" in said(own)
     assert f"up to {MOST_NUMBERS:,} numbers" in said(large)
-    assert "give its folder" in said("--target", "sort")
+    assert "give either --tolerance or --cells" in said("--target", "sort")
+    assert "are for a function named with --target and no folder" in said("--tolerance", "0.1")
+    assert "are for a function named with --target and no folder" in said(own, "--cells", "4")
     assert "is it a saved network" in said(tmp_path / "nothing")
     assert open_circuit(own, target(lambda x: np.tanh(x))).circuit is not None
 
@@ -184,5 +211,6 @@ def test_the_page_of_the_docs_states_the_limits() -> None:
     text = (Path(__file__).parents[2] / "docs" / "explorer.md").read_text()
     (_, d), (_, n) = CIRCUIT_LIMITS["token_dim"], CIRCUIT_LIMITS["seq_len"]
     assert f"d <= {d}, n <= {n}" in text
+    assert f"V <= {CIRCUIT_LIMITS['vocab_size'][1]}" in text
     assert f"{MOST_NUMBERS:,} numbers" in text
     assert f"{CIRCUIT_TOLERANCES[0]:g}" in text

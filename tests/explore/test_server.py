@@ -6,6 +6,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import xml.etree.ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +29,7 @@ from provenformer.explore import building, server, views
 from provenformer.explore.building import Workshop, with_temperature
 from provenformer.explore.pages import best_without_positions
 from provenformer.explore.settings import DRAWN_DIM, DRAWN_LEN, LAYER_LIMIT, LIMITS, UNIT_LIMIT, FieldError, Settings
-from provenformer.explore.views import SLICE_POINTS, start_tokens
+from provenformer.explore.views import SLICE_POINTS
 from provenformer.networks.thin import SMALL_JOB
 
 FORM = {
@@ -85,11 +86,15 @@ def test_the_first_page_carries_the_default_network(client: TestClient) -> None:
     page = client.get("/")
     assert page.status_code == 200
     start = json.loads(page.text.split('id="start">')[1].split("</script>")[0])
-    c = compiled({})
-    assert start["network"]["certificate"]["bound"] == c.certificate.bound
+    c = pf.compile(Settings().function(), cells_per_axis=6, construction="sum")
+    assert start["table"]["network"]["certificate"]["bound"] == c.certificate.bound
     assert [t["name"] for t in start["targets"]] == list(pf.targets.names())
-    x = start_tokens(Settings())
-    np.testing.assert_array_equal(np.array(start["look"]["output"]).T, c.modified(x))
+    for target in start["targets"]:
+        assert xml.etree.ElementTree.fromstring(target["math"]).tag == "math"
+    x = np.array(start["table"]["tokens"]).T
+    np.testing.assert_array_equal(np.array(start["table"]["look"]["output"]).T, c.modified(x))
+    circuit = pf.compile(pf.targets.get("softmax-mean", 1, 8), tolerance=1e-3, norm_order=np.inf)
+    assert start["circuit"]["circuit"]["bound"]["value"] == circuit.certificate.bound
 
 
 @pytest.mark.parametrize("change", SIZES)
@@ -191,8 +196,11 @@ def test_a_tolerance_is_met_and_its_plan_predicted(client: TestClient) -> None:
         ({"cells": "\u0665"}, "cells", "whole number"),
         ({"by": "tolerance", "tolerance": "1" * 41 + "x"}, "tolerance", "is a number"),
         ({"by": "tolerance", "tolerance": "1e10"}, "tolerance", "is outside"),
-        ({"seq_len": "1"}, "seq_len", "from 2"),
-        ({"token_dim": "0"}, "token_dim", "from 1"),
+        ({"cells": "9999"}, "cells", "from 2 to 11"),  # the limit of what is built, not of what is read
+        ({"seq_len": "1"}, "seq_len", "from 2 to 6"),
+        ({"seq_len": "9"}, "seq_len", "from 2 to 6"),
+        ({"token_dim": "0"}, "token_dim", "from 1 to 2"),
+        ({"token_dim": "16"}, "token_dim", "from 1 to 2"),
         ({"token_dim": None}, "token_dim", "whole number"),
         ({"by": "tolerance", "tolerance": "0"}, "tolerance", "not a positive distance"),
         ({"by": "tolerance", "tolerance": "-1"}, "tolerance", "not a positive distance"),
@@ -218,8 +226,8 @@ def test_bad_fields_are_named(client: TestClient, change: dict[str, Any], field:
 
 @pytest.mark.parametrize(
     ("change", "field"),
-    [({"cells": "400"}, "cells"), ({"token_dim": "3"}, "token_dim"), ({"seq_len": "9", "cells": "2"}, "seq_len"),
-     ({"construction": "wide", "cells": "60"}, "cells"), ({"token_dim": "16", "seq_len": "64", "cells": "4096"}, "token_dim")],
+    [({"cells": "400"}, "cells"), ({"construction": "wide", "cells": "60"}, "cells"),
+     ({"token_dim": "2", "seq_len": "6", "cells": "4096"}, "cells")],
 )  # fmt: skip
 def test_a_plan_that_is_too_large_is_shown_and_refused_before_building(
     client: TestClient, change: dict[str, Any], field: str, monkeypatch: pytest.MonkeyPatch

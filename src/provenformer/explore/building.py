@@ -23,15 +23,7 @@ from provenformer.constructions.base import Construction, Naming
 from provenformer.constructions.plan import Plan
 from provenformer.constructions.relax import TINY_WIDTH, inverse_temperature
 from provenformer.explore.circuits import CircuitSettings, build_circuit
-from provenformer.explore.settings import (
-    DRAWN_DIM,
-    DRAWN_LEN,
-    LIMITS,
-    PLAN_LIMITS,
-    FieldError,
-    Knobs,
-    Settings,
-)  # fmt: skip
+from provenformer.explore.settings import FEWEST_CELLS, LIMITS, FieldError, Knobs, Settings, fits, most_cells
 from provenformer.look.circuit import CircuitSubject
 from provenformer.look.subject import Subject
 from provenformer.networks.base import FloatNetwork
@@ -40,7 +32,6 @@ from provenformer.networks.stages import VALUES
 
 SECONDS = 20.0  # for one network
 CLOSING = "The explorer is being closed."
-FEWEST_CELLS, _ = PLAN_LIMITS["cells"]
 KEPT = 24  # networks in memory, a few hundred kilobytes each
 SAMPLES = 128  # sequences on which a relaxed network is compared with the modified one
 ONE_UNIT = ThreePiece.window(Fraction(-1, 2), Fraction(1, 2), intercept=1)  # what a value bump reacts to
@@ -63,6 +54,16 @@ class Built:
     def how(self) -> Construction:
         """The construction."""
         return self.subject.how
+
+    @property
+    def by_layer(self) -> bool:
+        """Whether the layers of the softmax/ReLU network are those of the modified one; wider ones do many steps at once."""
+        return not self.how.has_channels and self.compiled.network.hidden_dim == TINY_WIDTH
+
+    @property
+    def positional(self) -> bool:
+        """Whether the order of tokens matters."""
+        return not self.compiled.target.equivariant
 
     @cached_property
     def in_cells(self) -> ModifiedNetwork:
@@ -121,7 +122,8 @@ def relaxed(built: Built, knobs: Knobs) -> Relaxed:
     network = c.network
     if ramp != certified:
         clip = (np.array(c.certificate.clip_low), np.array(c.certificate.clip_high))
-        network = how.relaxed(c.piecewise, 2.0**ramp, clip, TINY_WIDTH)
+        width = TINY_WIDTH if how.has_channels else network.hidden_dim
+        network = how.relaxed(c.piecewise, 2.0**ramp, clip, width)
     if how.has_temperature:
         temperature = float(np.log2(inverse_temperature())) if knobs.temperature is None else knobs.temperature
         network = with_temperature(network, 2.0**temperature)
@@ -140,28 +142,22 @@ def with_temperature(network: FloatNetwork, sharp: float) -> FloatNetwork:
     return network.of_tensors(layout, tensors, network.positions)
 
 
-def require_drawable(settings: Settings) -> None:
-    """Refuse, before anything is built, what the page cannot draw or the machine not follow."""
-    if settings.token_dim > DRAWN_DIM:
-        raise FieldError(
-            "token_dim",
-            f"The explorer draws tokens on a line or in a square, so d is 1 or {DRAWN_DIM}; from Python any d works.",
-        )
-    if settings.seq_len > DRAWN_LEN:
-        raise FieldError("seq_len", f"The explorer draws up to {DRAWN_LEN} tokens; from Python any n works.")
+def require_buildable(settings: Settings) -> None:
+    """Refuse, before anything is built, what the machine cannot follow."""
     if settings.cells_per_axis is not None:
-        sizes = plan_for(settings.function(), settings.cells_per_axis, settings.construction)
-        require_small(sizes)
+        require_small(plan_for(settings.function(), settings.cells_per_axis, settings.construction), settings)
 
 
-def require_small(sizes: Plan, field: str = "cells") -> None:
+def require_small(sizes: Plan, settings: Settings) -> None:
     """The size limit of the explorer, on a plan; the sentence belongs to the field that decides the size."""
+    if fits(sizes):
+        return
     needed, of = sizes.size
-    limit = LIMITS[of]
-    if needed > limit:
-        shown = f"{needed:,}" if needed < 10**15 else f"more than 10^{len(str(needed)) - 1}"
-        remedy = "Use fewer cells or fewer tokens." if field == "cells" else "Use a larger tolerance or fewer tokens."
-        raise FieldError(field, f"This network needs {shown} {of}; the explorer builds up to {limit:,}. {remedy}")
+    shown = f"{needed:,}" if needed < 10**15 else f"more than 10^{len(str(needed)) - 1}"
+    field, remedy = "tolerance", "Use a larger tolerance or fewer tokens."
+    if settings.cells_per_axis is not None:
+        field, remedy = "cells", f"Here N may be up to {most_cells(settings)}."
+    raise FieldError(field, f"This network needs {shown} {of}; the explorer builds up to {LIMITS[of]:,}. {remedy}")
 
 
 def build(settings: Settings) -> Compiled:
@@ -198,7 +194,7 @@ class Workshop:
     def get(self, settings: Settings) -> Built:
         """The network for these settings, built if it is not at hand."""
         if (known := self._known(settings)) is None:
-            require_drawable(settings)
+            require_buildable(settings)
         built: Built = known or self._made(settings, lambda: Built(settings, self._build(settings)))
         return built
 

@@ -16,19 +16,24 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.base.exact import size_of
 from provenformer.certificates.certificate import CIRCUIT_TERM_MEANINGS, in_full
 from provenformer.compiler import compile as compiler
+from provenformer.compiler.tokens import compile_tokens
 from provenformer.explore.settings import FieldError, Fields, choice, number, numbers_of_tokens, whole
-from provenformer.functions import targets
+from provenformer.functions import programs, targets
 from provenformer.functions.targets import Target
+from provenformer.functions.tokens import TokenProgram
 from provenformer.look.circuit import CircuitSubject, node_values
 from provenformer.look.loading import load_subject
 from provenformer.look.patterns import Pattern, shown_patterns
+from provenformer.look.programs import ProgramSubject
 from provenformer.networks.circuit import CircuitNetwork
 
 GIVEN = "network"  # the target's name for the network that the explorer was started with
-CIRCUIT_LIMITS = {"token_dim": (1, 4), "seq_len": (2, 64)}
+PROGRAM = "tokens:"  # before the name of a program on tokens
+CIRCUIT_LIMITS = {"token_dim": (1, 4), "seq_len": (2, 64), "vocab_size": (2, 16)}
 MOST_NUMBERS = 1024  # in an input: a request is small
 CIRCUIT_TOLERANCES = (1e-9, 1.0)
 MOST_UNITS = 20_000
+MOST_PARAMETERS = 1_000_000  # of a program's circuit
 FINEST = 48  # rows and columns of a pattern
 
 
@@ -40,13 +45,23 @@ class CircuitSettings:
     token_dim: int = 1
     seq_len: int = 8
     tolerance: float = 1e-3
+    vocab_size: int = 8  # of a program on tokens
+
+
+def programs_view() -> list[dict[str, str]]:
+    """The programs on tokens, as the page offers them."""
+    return [{"name": name, "value": PROGRAM + name, "words": programs.describe(name)} for name in programs.names()]
 
 
 def read_circuit_settings(fields: Fields, given: CircuitSubject | None) -> CircuitSettings:
     """Settings from the form. Of the network that was given nothing else is asked."""
-    name = choice(fields, "target", [*targets.names(), *([GIVEN] if given is not None else [])])
+    known = [*targets.names(), *(PROGRAM + name for name in programs.names())]
+    name = choice(fields, "target", [*known, *([GIVEN] if given is not None else [])])
     if name == GIVEN and given is not None:
         return CircuitSettings(GIVEN, given.token_dim, given.seq_len)
+    if name.startswith(PROGRAM):
+        sizes = {field: whole(fields, field, *CIRCUIT_LIMITS[field]) for field in ("seq_len", "vocab_size")}
+        return CircuitSettings(name, **sizes)
     return CircuitSettings(
         name,
         whole(fields, "token_dim", *CIRCUIT_LIMITS["token_dim"]),
@@ -57,6 +72,8 @@ def read_circuit_settings(fields: Fields, given: CircuitSubject | None) -> Circu
 
 def build_circuit(settings: CircuitSettings) -> CircuitSubject:
     """Compile and take apart. What is handed back has not been run, so that it can be sent to another process."""
+    if settings.target.startswith(PROGRAM):
+        return _build_program(settings)
     f = targets.get(settings.target, settings.token_dim, settings.seq_len)
     try:
         made = compiler.compile(
@@ -68,12 +85,23 @@ def build_circuit(settings: CircuitSettings) -> CircuitSubject:
     return replace(CircuitSubject.of(made), network=_fresh(made.network))
 
 
+def _build_program(settings: CircuitSettings) -> CircuitSubject:
+    name = settings.target.removeprefix(PROGRAM)
+    try:
+        made = compile_tokens(programs.get(name, settings.vocab_size, settings.seq_len), max_parameters=MOST_PARAMETERS)
+    except ProvenformerError as error:
+        reason = str(error)
+        raise FieldError("seq_len", reason[0].upper() + reason[1:]) from error
+    subject = ProgramSubject.of_tokens(made)
+    return replace(subject, network=_fresh(subject.network))
+
+
 def _fresh(network: CircuitNetwork) -> CircuitNetwork:
     layout = {"token_dim": network.token_dim, "seq_len": network.seq_len, **network.layout()}
     return CircuitNetwork.of_tensors(layout, network.tensors(), network.positions)
 
 
-def open_circuit(folder: str | Path, target: Target | None) -> CircuitSubject:
+def open_circuit(folder: str | Path, target: Target | TokenProgram | None) -> CircuitSubject:
     """A saved circuit; `target` is its function, where that is not a built-in one."""
     subject = load_subject(folder, target)
     if not isinstance(subject, CircuitSubject):
@@ -106,12 +134,16 @@ def circuit_view(subject: CircuitSubject) -> dict[str, Any]:
         "channels": network.model_dim, "parameters": network.parameters,
     }  # fmt: skip
     single = certificate.bounds.get("float32")
+    if subject.token_names:
+        norm = f"exact on all {len(subject.token_names)}^{subject.seq_len} sequences: |f - g|"
     return {
         "name": subject.target_name,
         "token_dim": subject.token_dim,
         "seq_len": subject.seq_len,
         "low": subject.support[0].tolist(),
         "high": subject.support[1].tolist(),
+        "names": list(subject.token_names),
+        "answers": subject.answers_are_tokens,
         "sizes": [[name, size_of(size)] for name, size in sizes.items()],
         "bound": {
             "value": certificate.bound,
@@ -141,10 +173,11 @@ def _node_view(node: Node) -> dict[str, Any]:
 
 def circuit_look(subject: CircuitSubject, x: FloatArray) -> dict[str, Any]:
     """What happens to one input x (d, n): outputs, values and errors of all nodes, attention patterns."""
-    if subject.target is None:
+    wanted = subject.wanted(x[None])
+    if wanted is None:
         raise ProvenformerError("The function of this network is not known.")
     values = node_values(subject, x[None])
-    f, g = subject.target(x[None])[0], subject.network(x[None])[0]
+    f, g = wanted[0], subject.network(x[None])[0]
     off = np.abs(g - f).max(axis=1)
     held = np.concatenate([values.held[:, 0], g])
     return {
@@ -165,6 +198,8 @@ def _pattern_view(pattern: Pattern) -> dict[str, Any]:
     return {
         "title": f"block {pattern.block}, head {pattern.head}",
         "makes": ", ".join(pattern.makes),
+        "looks": pattern.looks,
+        "tokens": list(pattern.tokens),
         "size": len(shades),
         "largest": pattern.largest,
         "even": 1.0 / top / len(shades),  # how full the colour of a uniform pattern is
@@ -178,4 +213,7 @@ def read_circuit_tokens(fields: Fields, subject: CircuitSubject) -> FloatArray:
     low, high = (end[:, None] for end in subject.support)
     if not ((x >= low) & (x <= high)).all():
         raise FieldError("tokens", "Every number of a token lies within the box of the target.")
-    return x
+    try:
+        return subject.require_inside(x)
+    except ProvenformerError as error:
+        raise FieldError("tokens", str(error)[0].upper() + str(error)[1:]) from error

@@ -24,6 +24,7 @@ from provenformer.networks.base import FloatNetwork
 from provenformer.networks.stages import CLIP
 
 THREE = 3  # tokens on the pages that show some
+UNIT = ([0.0], [1.0])  # their box
 EQUIVARIANT = "softmax-mean"
 POSITIONAL = [name for name in targets.names() if not targets.get(name).equivariant]
 MOST_CELLS = 8
@@ -35,7 +36,7 @@ STRIP_CELLS, STRIP_POINTS, FAR_POINTS = 4, 121, 21
 def theorem_2(workshop: Workshop, fields: Fields) -> dict[str, Any]:
     """A finer grid brings the staircase closer to f; swapping tokens swaps outputs, bit for bit."""
     cells = whole(fields, "cells", 2, MOST_CELLS)
-    x = read_tokens(fields, 1, THREE, positional=False)
+    x = read_tokens(fields, UNIT, THREE, positional=False)
     built = workshop.get(Settings(EQUIVARIANT, cells_per_axis=cells, construction="sum"))
     c, batch = built.compiled, along(built, x, 0)
     return {
@@ -56,11 +57,10 @@ def theorem_2(workshop: Workshop, fields: Fields) -> dict[str, Any]:
 def theorem_3(workshop: Workshop, fields: Fields) -> dict[str, Any]:
     """What positions buy: the network with them beside the best that any network without them can do."""
     name = choice(fields, "target", POSITIONAL)
-    x = read_tokens(fields, 1, THREE, positional=True)
+    x = read_tokens(fields, UNIT, THREE, positional=True)
     built = workshop.get(Settings(name, cells_per_axis=4, construction="sum"))
     c = built.compiled
     return {
-        "formula": targets.describe(name),
         "moved": columns_of(x if c.network.positions is None else x + c.network.positions),
         "target": columns_of(c.target(x)),
         "output": columns_of(c.network(x)),
@@ -101,7 +101,7 @@ def refusal_without_positions(name: str) -> str:
 def repeats(workshop: Workshop, fields: Fields) -> dict[str, Any]:
     """The same input in the paper's construction and in ours; the plane of the first two tokens."""
     cells = whole(fields, "cells", 3, MOST_CELLS)
-    x = read_tokens(fields, 1, THREE, positional=False)
+    x = read_tokens(fields, UNIT, THREE, positional=False)
     out: dict[str, Any] = {"constructions": {}}
     constructions = ("paper", "sum")
     for construction in constructions:

@@ -58,19 +58,30 @@ HEADERS = {
     "cache-control": "no-cache",
 }
 SETTING_FIELDS = {"target", "token_dim", "seq_len", "by", "cells", "tolerance", "construction", "norm_order", "kind"}
-CIRCUIT_FIELDS = {"target", "token_dim", "seq_len", "tolerance"}
+CIRCUIT_FIELDS = {"target", "token_dim", "seq_len", "tolerance", "vocab_size"}
 LOOK_FIELDS = {"tokens", "mode", "token", "temperature", "ramp"}
 
 log = logging.getLogger("provenformer.explore")
 Answer = Callable[[Workshop, Fields], dict[str, Any]]
 
 
-def application(workshop: Workshop | None = None, given: CircuitSubject | None = None) -> Starlette:
-    """The app. The default network is built at once, so that the first page already shows it; `given` is a circuit to open."""
+def application(
+    workshop: Workshop | None = None, given: CircuitSubject | None = None, table: Built | None = None
+) -> Starlette:
+    """The app. Its default networks are built at once, so that the first page already shows one; `given` and `table` are a
+    circuit and a table to open in their place."""
     shop = workshop or Workshop()
-    default = Settings()
+    default, default_circuit = Settings(), circuits.CircuitSettings()
     shop.keep(default, Built(default, build(default)))
-    first = {"targets": views.targets_view(), "given": given and given.target_name, **_network(shop, default)}
+    shop.keep(default_circuit, circuits.build_circuit(default_circuit))
+    first = {
+        "targets": views.targets_view(),
+        "programs": circuits.programs_view(),
+        "given": given and given.target_name,
+        "opened": table and table.compiled.target.name,
+        "circuit": _circuit_with_a_look(given or shop.circuit(default_circuit)),
+        "table": _network(table or shop.get(default)),
+    }
     start = json.dumps(first, allow_nan=False).replace("<", "\\u003c")
     page = (STATIC / "index.html").read_text(encoding="utf-8").replace("{{start}}", start)
 
@@ -81,9 +92,9 @@ def application(workshop: Workshop | None = None, given: CircuitSubject | None =
         return Response(status_code=204)
 
     answers: dict[str, Answer] = {
-        "/api/plan": _plan,
-        "/api/compile": _compile,
-        "/api/look": _look,
+        "/api/plan": _page(_plan(table), SETTING_FIELDS),
+        "/api/compile": _page(_compile(table), SETTING_FIELDS),
+        "/api/look": _page(_look(table), SETTING_FIELDS | LOOK_FIELDS),
         "/api/theorem-2": _page(pages.theorem_2, {"cells", "tokens"}),
         "/api/theorem-3": _page(pages.theorem_3, {"target", "tokens"}),
         "/api/repeats": _page(pages.repeats, {"cells", "tokens"}),
@@ -181,33 +192,45 @@ def _only(fields: Fields, known: set[str]) -> None:
             raise FieldError(name[:40], f"There is no field '{name[:40]}'.")
 
 
-def _plan(_: Workshop, fields: Fields) -> dict[str, Any]:
-    _only(fields, SETTING_FIELDS)
-    return views.plan_view(read_settings(fields))
+def _plan(table: Built | None) -> Answer:
+    def answer(_: Workshop, fields: Fields) -> dict[str, Any]:
+        settings = read_settings(fields, None if table is None else table.settings)
+        if table is not None and settings is table.settings:
+            return views.opened_plan(table)
+        return views.plan_view(settings)
+
+    return answer
 
 
-def _compile(shop: Workshop, fields: Fields) -> dict[str, Any]:
-    _only(fields, SETTING_FIELDS)
-    return _network(shop, read_settings(fields))
+def _built(shop: Workshop, fields: Fields, table: Built | None) -> Built:
+    settings = read_settings(fields, None if table is None else table.settings)
+    return table if table is not None and settings is table.settings else shop.get(settings)
 
 
-def _network(shop: Workshop, settings: Settings) -> dict[str, Any]:
+def _compile(table: Built | None) -> Answer:
+    def answer(shop: Workshop, fields: Fields) -> dict[str, Any]:
+        return _network(_built(shop, fields, table))
+
+    return answer
+
+
+def _network(built: Built) -> dict[str, Any]:
     """A network with a first look at it."""
-    built = shop.get(settings)
-    x = views.start_tokens(settings)
+    x = views.start_tokens(built)
     look = views.look_view(built, x, False, read_knobs({}), 0)
     return {"network": views.network_view(built), "tokens": columns_of(x), "look": look}
 
 
-def _look(shop: Workshop, fields: Fields) -> dict[str, Any]:
-    _only(fields, SETTING_FIELDS | LOOK_FIELDS)
-    settings = read_settings(fields)
-    built = shop.get(settings)
-    positional = not built.compiled.target.equivariant
-    x = read_tokens(fields, settings.token_dim, settings.seq_len, positional)
-    soft = choice(fields, "mode", ("hardmax", "softmax")) == "softmax"
-    token = whole(fields, "token", 0, settings.seq_len - 1)
-    return views.look_view(built, x, soft, read_knobs(fields), token)
+def _look(table: Built | None) -> Answer:
+    def answer(shop: Workshop, fields: Fields) -> dict[str, Any]:
+        built = _built(shop, fields, table)
+        f = built.compiled.target
+        x = read_tokens(fields, f.support, f.seq_len, built.positional)
+        soft = choice(fields, "mode", ("hardmax", "softmax")) == "softmax"
+        token = whole(fields, "token", 0, f.seq_len - 1)
+        return views.look_view(built, x, soft, read_knobs(fields), token)
+
+    return answer
 
 
 def _subject(shop: Workshop, fields: Fields, given: CircuitSubject | None) -> CircuitSubject:
@@ -216,15 +239,16 @@ def _subject(shop: Workshop, fields: Fields, given: CircuitSubject | None) -> Ci
 
 
 def _circuit(given: CircuitSubject | None) -> Answer:
-    """A circuit with a first look at it."""
-
     def answer(shop: Workshop, fields: Fields) -> dict[str, Any]:
-        subject = _subject(shop, fields, given)
-        x = subject.example()
-        look = circuits.circuit_look(subject, x)
-        return {"circuit": circuits.circuit_view(subject), "tokens": columns_of(x), "look": look}
+        return _circuit_with_a_look(_subject(shop, fields, given))
 
     return answer
+
+
+def _circuit_with_a_look(subject: CircuitSubject) -> dict[str, Any]:
+    x = subject.example()
+    look = circuits.circuit_look(subject, x)
+    return {"circuit": circuits.circuit_view(subject), "tokens": columns_of(x), "look": look}
 
 
 def _circuit_look(given: CircuitSubject | None) -> Answer:
@@ -275,16 +299,22 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(port: int, open_browser: bool, say: Callable[[str], object], given: CircuitSubject | None = None) -> None:
-    """Run until interrupted; `given` is a circuit to open."""
+def serve(
+    port: int,
+    open_browser: bool,
+    say: Callable[[str], object],
+    given: CircuitSubject | None = None,
+    table: Built | None = None,
+) -> None:
+    """Run until interrupted; `given` and `table` are a circuit and a table to open."""
     sock = listen(port)
-    address = f"http://127.0.0.1:{sock.getsockname()[1]}/" + ("#/circuits" if given is not None else "")
+    address = f"http://127.0.0.1:{sock.getsockname()[1]}/" + ("#/tables" if table is not None else "")
     shop = Workshop()
     warm = threading.Timer(WARM_AFTER, shop.warm)
     warm.daemon = True
     warm.start()
     config = uvicorn.Config(
-        application(shop, given), log_level="warning", server_header=False, limit_concurrency=AT_ONCE,
+        application(shop, given, table), log_level="warning", server_header=False, limit_concurrency=AT_ONCE,
         timeout_keep_alive=int(BODY_SECONDS), timeout_graceful_shutdown=GRACE,
     )  # fmt: skip
     server = Server(config, shop)

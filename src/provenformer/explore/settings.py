@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +17,9 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.bounds.integrals import Kind
+from provenformer.compiler.tables import plan_for
 from provenformer.constructions import registry
+from provenformer.constructions.plan import Plan
 from provenformer.functions import targets
 from provenformer.functions.targets import Target
 
@@ -25,9 +28,11 @@ UNIT_LIMIT = 1_200  # hidden units of a wide network: two per step, and its step
 LIMITS = {"layers": LAYER_LIMIT, "hidden units": UNIT_LIMIT}  # of what a plan counts (`Plan.size`)
 DRAWN_DIM = 2  # a token is drawn on a line or in a square
 DRAWN_LEN = 6
-PLAN_LIMITS = {"token_dim": (1, 16), "seq_len": (2, 64), "cells": (2, 4096)}  # a plan costs nothing, but must print
+SIZES = {"token_dim": (1, DRAWN_DIM), "seq_len": (2, DRAWN_LEN)}
+FEWEST_CELLS, PLANNED_CELLS = 2, 4096  # a plan costs nothing, but must print
 TOLERANCE_RANGE = (1e-9, 1e9)
-OUTSIDE = 0.25  # how far a token may be dragged out of the box
+OUTSIDE = 0.25  # how far a token may be dragged out of the box, of its width
+OPENED = "network"  # the target's name for the network that the explorer was started with
 TEMPERATURE_RANGE = (-6.0, 14.0)  # log2 of the inverse temperature
 RAMP_RANGE = (-40.0, 0.0)  # log2 of the quantiser's ramp, in cells
 
@@ -36,6 +41,7 @@ LABELS = {
     "target": "the target",
     "token_dim": "numbers per token d",
     "seq_len": "tokens n",
+    "vocab_size": "tokens of the alphabet V",
     "by": "the choice between cells and tolerance",
     "cells": "cells per axis N",
     "tolerance": "the tolerance",
@@ -53,6 +59,7 @@ NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?\s*", flags=re.IG
 
 Choice = TypeVar("Choice", bound=str)
 Fields = Mapping[str, Any]
+Box = tuple[Sequence[float], Sequence[float]]  # low and high, per row of a token
 
 
 class FieldError(ProvenformerError):
@@ -73,9 +80,9 @@ class Settings:
     target: str = "softmax-mean"
     token_dim: int = 1
     seq_len: int = 3
-    cells_per_axis: int | None = 5
+    cells_per_axis: int | None = 6
     tolerance: float | None = None
-    construction: str = "paper"
+    construction: str = "sum"
     norm_order: float = 2.0
     kind: Kind = "rigorous"
 
@@ -92,8 +99,11 @@ class Knobs:
     ramp: float | None = None
 
 
-def read_settings(fields: Fields) -> Settings:
-    """Settings from the form, as text or as numbers."""
+def read_settings(fields: Fields, opened: Settings | None = None) -> Settings:
+    """Settings from the form, as text or as numbers. Of the network that was opened nothing else is asked."""
+    name = choice(fields, "target", [*targets.names(), *([OPENED] if opened is not None else [])])
+    if name == OPENED and opened is not None:
+        return opened
     by = choice(fields, "by", ("cells", "tolerance"))
     tolerance = None
     if by == "tolerance":
@@ -107,24 +117,43 @@ def read_settings(fields: Fields) -> Settings:
             raise FieldError(
                 "tolerance", f"The tolerance {tolerance:g} is outside {low:g} to {high:g}; give a number like 0.05."
             )
-    return Settings(
-        target=choice(fields, "target", targets.names()),
-        token_dim=whole(fields, "token_dim", *PLAN_LIMITS["token_dim"]),
-        seq_len=whole(fields, "seq_len", *PLAN_LIMITS["seq_len"]),
-        cells_per_axis=whole(fields, "cells", *PLAN_LIMITS["cells"]) if by == "cells" else None,
+    asked = Settings(
+        target=name,
+        token_dim=whole(fields, "token_dim", *SIZES["token_dim"]),
+        seq_len=whole(fields, "seq_len", *SIZES["seq_len"]),
         tolerance=tolerance,
         construction=choice(fields, "construction", registry.NAMES),
         norm_order=number(fields, "norm_order", 1.0, 16.0),
         kind=choice(fields, "kind", KINDS),
     )
+    if by == "tolerance":
+        return replace(asked, cells_per_axis=None)
+    return replace(asked, cells_per_axis=whole(fields, "cells", FEWEST_CELLS, PLANNED_CELLS, most_cells(asked)))
 
 
-def read_tokens(fields: Fields, token_dim: int, seq_len: int, positional: bool) -> FloatArray:
+@lru_cache(maxsize=256)
+def most_cells(settings: Settings) -> int:
+    """The finest grid that is built for such a function: the one limit of N that the page speaks of."""
+    cells, f = FEWEST_CELLS, settings.function()
+    while fits(plan_for(f, cells + 1, settings.construction)):
+        cells += 1
+    return cells
+
+
+def fits(sizes: Plan) -> bool:
+    """Whether the explorer builds a network of these sizes."""
+    needed, of = sizes.size
+    return needed <= LIMITS[of]
+
+
+def read_tokens(fields: Fields, support: Box, seq_len: int, positional: bool) -> FloatArray:
     """The input, given as one list of numbers per token: (d, n). Positional targets have a closed box."""
-    x = numbers_of_tokens(fields, token_dim, seq_len)
+    low, high = (np.asarray(end, dtype=np.float64)[:, None] for end in support)
+    x = numbers_of_tokens(fields, len(low), seq_len)
     room = 0.0 if positional else OUTSIDE
-    if not ((x >= -room) & (x <= 1 + room)).all():
-        raise FieldError("tokens", f"Every number of a token lies between {-room:g} and {1 + room:g}.")
+    least, most = low - room * (high - low), high + room * (high - low)
+    if not ((x >= least) & (x <= most)).all():
+        raise FieldError("tokens", f"Every number of a token lies between {least.min():g} and {most.max():g}.")
     return x
 
 
@@ -157,15 +186,16 @@ def choice(fields: Fields, name: str, options: Sequence[Choice]) -> Choice:
     raise FieldError(name, f"{_label(name)} is one of: {', '.join(options)}.")
 
 
-def whole(fields: Fields, name: str, low: int, high: int) -> int:
-    """A whole number between two limits."""
+def whole(fields: Fields, name: str, low: int, high: int, said: int | None = None) -> int:
+    """A whole number between two limits; `said` is the upper one in messages where it is lower than what is read."""
     value = fields.get(name)
+    most = high if said is None else said
     if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d{1,9}\s*", value, flags=re.ASCII):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise FieldError(name, f"{_label(name)} is a whole number from {low} to {high:,}.")
+        raise FieldError(name, f"{_label(name)} is a whole number from {low} to {most:,}.")
     if not low <= value <= high:
-        raise FieldError(name, f"{_label(name)} is {value:,}; give a whole number from {low} to {high:,}.")
+        raise FieldError(name, f"{_label(name)} is {value:,}; give a whole number from {low} to {most:,}.")
     return value
 
 

@@ -15,23 +15,28 @@ from provenformer.compiler.tables import plan_for
 from provenformer.constructions import registry
 from provenformer.constructions.plan import Plan
 from provenformer.explore import following
-from provenformer.explore.building import Built, Relaxed, columns_of, relaxed, require_drawable, require_small
-from provenformer.explore.settings import PLAN_LIMITS, Knobs, Settings
+from provenformer.explore.building import Built, Relaxed, columns_of, relaxed, require_small
+from provenformer.explore.formulas import formula, in_words
+from provenformer.explore.settings import FEWEST_CELLS, OPENED, PLANNED_CELLS, Knobs, Settings
 from provenformer.functions import targets
 from provenformer.look.measured import measured_distance
-from provenformer.look.slices import between, moved
+from provenformer.look.slices import between, cell_edges, moved
 from provenformer.look.summary import number
 
 SLICE_POINTS = 97
+UPRIGHT = 1e-6  # of a cell
 START = [[0.13, 0.87, 0.47, 0.29, 0.68, 0.94], [0.57, 0.22, 0.81, 0.07, 0.38, 0.66]]  # as many rows and tokens as drawn
 
 
 def targets_view() -> list[dict[str, Any]]:
     """The built-in targets."""
     return [
-        {"name": name, "equivariant": targets.get(name).equivariant, "formula": targets.describe(name)}
+        {
+            "name": name, "equivariant": targets.get(name).equivariant, "words": in_words(name),
+            "math": formula(name),
+        }
         for name in targets.names()
-    ]
+    ]  # fmt: skip
 
 
 def plan_view(settings: Settings) -> dict[str, Any]:
@@ -39,11 +44,15 @@ def plan_view(settings: Settings) -> dict[str, Any]:
     sizes = plan_for(settings.function(), cells_for(settings), settings.construction)
     refused: dict[str, str] | None = None
     try:
-        require_drawable(settings)
-        require_small(sizes, "cells" if settings.tolerance is None else "tolerance")
+        require_small(sizes, settings)
     except ProvenformerError as error:
         refused = {"field": getattr(error, "field", "cells"), "error": str(error)}
     return {**_sizes(sizes), "predicted": settings.cells_per_axis is None, "refused": refused}
+
+
+def opened_plan(built: Built) -> dict[str, Any]:
+    """The plan of a network that is there."""
+    return {**_sizes(built.compiled.plan), "predicted": False, "refused": None}
 
 
 def _sizes(sizes: Plan) -> dict[str, Any]:
@@ -81,8 +90,8 @@ def cells_for(settings: Settings) -> int:
             step[np.any(same, axis=0)] = 0.0
         return float((np.abs(f - step) ** p).sum(axis=(1, 2)).mean() ** (1 / p))
 
-    low, (high, most) = 1, PLAN_LIMITS["cells"]
-    while off(high) > settings.tolerance and high < most:
+    low, high = 1, FEWEST_CELLS
+    while off(high) > settings.tolerance and high < PLANNED_CELLS:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
@@ -100,13 +109,20 @@ def network_view(built: Built) -> dict[str, Any]:
         "seq_len": c.grid.seq_len,
         "cells": c.grid.cells_per_axis,
         "construction": c.construction,
-        "has_channels": built.how.has_channels,
+        "title": f"{_name(built)}, d = {c.grid.token_dim}, n = {c.grid.seq_len}, N = {c.grid.cells_per_axis}, {c.construction}",
+        "low": c.target.low.tolist(),
+        "high": c.target.high.tolist(),
+        "by_layer": built.by_layer,
         "renames_tokens": len(ids.renamings) > 0,
-        "positional": not c.target.equivariant,
+        "positional": built.positional,
         "certificate": certificate_view(built),
         "context_ids": {"low": float(ids.id_low), "high": float(ids.id_high), "all": sorted(built.bump_ids.tolist())},
         "knobs": _knobs(relaxed(built, Knobs())),
     }  # fmt: skip
+
+
+def _name(built: Built) -> str:
+    return f"opened: {built.compiled.target.name}" if built.settings.target == OPENED else built.settings.target
 
 
 def certificate_view(built: Built) -> dict[str, Any]:
@@ -135,20 +151,31 @@ def measured(built: Built) -> float | None:
     return None if found is None else found.value
 
 
-def start_tokens(settings: Settings) -> FloatArray:
+def start_tokens(built: Built) -> FloatArray:
     """Tokens to begin with, (d, n): spread over the box, off the edges of most grids."""
-    return np.array(START)[: settings.token_dim, : settings.seq_len]
+    grid = built.compiled.grid
+    return built.subject.in_box(np.array(START)[: grid.token_dim, : grid.seq_len])
+
+
+def counted(built: Built, x: FloatArray) -> FloatArray:
+    """The target on sequences (..., d, n) as the theorem counts it: 0 where a token is outside the box of Theorem 2."""
+    f, cells = built.compiled.target, built.compiled.piecewise.cells(x.reshape(-1, *x.shape[-2:]))
+    low, high = (end[:, None] for end in built.subject.support)
+    outside = ((cells < 0) | (cells >= built.compiled.grid.cells_per_axis)).any(axis=(1, 2))
+    values = f(np.clip(x, low, high)).reshape(-1, *x.shape[-2:])
+    values[outside] = 0.0
+    return values.reshape(x.shape)
 
 
 def look_view(built: Built, x: FloatArray, soft: bool, knobs: Knobs, token: int) -> dict[str, Any]:
     """Everything about one input x (d, n): cells, layers, bumps, output, error, and a slice through one token."""
     c = built.compiled
     chosen = relaxed(built, knobs) if soft else None
-    # A network with channels has three or four blocks; its steps are shown one at a time in the modified network.
-    followed = chosen.network if chosen is not None and not built.how.has_channels else None
+    # A wide network does many steps in one block; they are shown one at a time in the modified network.
+    followed = chosen.network if chosen is not None and built.by_layer else None
     shown = following.follow(built, x, followed)
     cells = c.piecewise.cells(x[None])[0]
-    f, modified = c.target(x), c.piecewise(x)  # what the modified network computes, exactly (Proposition 4)
+    f, modified = counted(built, x), c.piecewise(x)  # what the modified network computes, exactly (Proposition 4)
     output = shown.states[-1] if chosen is None or followed is not None else chosen.network(x)
     return {
         "cells": cells.T.tolist(),
@@ -185,19 +212,24 @@ def _names(built: Built, cells: Any) -> list[dict[str, Any]]:
 
 def slice_view(built: Built, x: FloatArray, chosen: Relaxed | None, token: int) -> dict[str, Any]:
     """One token's first number moves through the box, everything else stays: its output beside the target's."""
-    batch = along(built, x, token)
+    batch = along(built, x, token, None if chosen is None else 2.0**chosen.ramp)
     output = built.compiled.piecewise(batch) if chosen is None else chosen.network(batch)
     return {
         "token": token,
         "at": batch[:, 0, token].tolist(),
-        "target": built.compiled.target(batch)[:, 0, token].tolist(),
+        "target": counted(built, batch)[:, 0, token].tolist(),
         "output": output[:, 0, token].tolist(),
     }
 
 
-def along(built: Built, x: FloatArray, token: int) -> FloatArray:
-    """Copies of x in which one token's first number runs through the box."""
-    return moved(x, [(0, token)], [between(built.subject, 0, SLICE_POINTS)])
+def along(built: Built, x: FloatArray, token: int, ramp: float | None = None) -> FloatArray:
+    """Copies of x in which one token's first number runs through the box; closely on both sides of every edge of a cell (or of
+    its ramp, given in cells), so that a step is drawn upright."""
+    edges = cell_edges(built.subject, 0)
+    reach = (edges[1] - edges[0]) * max(UPRIGHT, ramp or 0.0)
+    near = np.concatenate([edges[:-1] + reach, edges[1:] - reach])
+    at = np.concatenate([between(built.subject, 0, SLICE_POINTS), near])
+    return moved(x, [(0, token)], [np.sort(at)])
 
 
 def heat_map(built: Built, x: FloatArray) -> list[list[float]]:

@@ -12,12 +12,14 @@ from provenformer.anatomy.reading import circuit_of
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.certificates.certificate import Certificate
+from provenformer.certificates.claim import YOURS, Claim, claim_about
 from provenformer.compiler.circuit import CompiledCircuit
+from provenformer.functions import targets
 from provenformer.functions.targets import Target
 from provenformer.look.subject import spread
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.networks.inside import layer_states
-from provenformer.storage import Saved
+from provenformer.storage import Saved, source_digest
 from provenformer.symbols.evaluate import evaluate
 from provenformer.symbols.graph import Lin, Term
 from provenformer.symbols.trace import Traced, samples, trace
@@ -38,6 +40,8 @@ class CircuitSubject:
     missing: str | None = None
     traced: Traced | None = None  # the graph of the function
     circuit: Circuit | None = None  # the network in terms of that graph
+    token_names: tuple[str, ...] = ()  # of a program on tokens, whose inputs are their indices
+    answers_are_tokens: bool = False  # whether its outputs are indices, too
 
     @classmethod
     def of_saved(cls, saved: Saved, target: Target | None = None) -> CircuitSubject:
@@ -72,6 +76,52 @@ class CircuitSubject:
         """Inputs and what blocks make, in order; without the outputs."""
         return [] if self.circuit is None else [node for node in self.circuit.nodes if node.kind != "output"]
 
+    def wanted(self, x: FloatArray) -> FloatArray | None:
+        """The function on sequences (batch, d, n); None where it is not known."""
+        return None if self.target is None else np.asarray(self.target(x))
+
+    def atoms(self, numbers: list[int], x: FloatArray) -> FloatArray:
+        """(atoms, batch, n): values of the graph on sequences (batch, d, n)."""
+        if self.traced is None:
+            raise ProvenformerError(f"the graph of '{self.target_name}' is not known: {self.missing}.")
+        n = self.seq_len
+        return evaluate(self.traced.graph, [Lin(n, {atom: Term(1.0)}, np.zeros(1)) for atom in numbers], x).swapaxes(
+            0, 1
+        )
+
+    def sequences(self, count: int) -> FloatArray:
+        """About so many of all kinds: random ones, corners, few values, nearly constant, ramps, sorted."""
+        assert self.target is not None
+        special = samples(self.target)
+        order = np.random.default_rng(3).permutation(len(special))[: count // 2]
+        return np.concatenate([special[np.sort(order)], self.target.sample(count - len(order))])
+
+    def claim(self) -> Claim | None:
+        """In full, as `verify` states it; None without the function."""
+        if self.target is None:
+            return None
+        return claim_about(self.certificate, self.target, YOURS, source_digest(self.target))
+
+    @property
+    def formula(self) -> str | None:
+        """What a built-in function computes, in a sentence."""
+        known = self.target is not None and targets.is_built_in(self.target)
+        return targets.describe(self.target_name) if known else None
+
+    @property
+    def claimed(self) -> float | None:
+        """What the certificate states of the largest entry in float64."""
+        sup = self.certificate.details.get("sup")
+        return sup if isinstance(sup, float) else None
+
+    def in_words(self, sequence: FloatArray) -> list[str]:
+        """The tokens of a sequence (d, n)."""
+        return [", ".join(f"{v:.4g}" for v in token) for token in sequence.T]
+
+    def require_inside(self, sequence: FloatArray) -> FloatArray:
+        """The sequence (d, n), if it is one that can be followed."""
+        return sequence
+
     def example(self) -> FloatArray:
         """One sequence (d, n), spread over the box."""
         low, high = (end[:, None] for end in self.support)
@@ -99,11 +149,9 @@ class NodeValues:
 
 def node_values(subject: CircuitSubject, x: FloatArray) -> NodeValues:
     """Of `subject.nodes`, for sequences (batch, d, n)."""
-    traced, nodes, n = subject.traced, subject.nodes, subject.seq_len
-    if traced is None:
-        raise ProvenformerError(f"the graph of '{subject.target_name}' is not known: {subject.missing}.")
+    nodes = subject.nodes
     atoms = sorted({node.atom for node in nodes if node.atom is not None})
-    values = evaluate(traced.graph, [Lin(n, {atom: Term(1.0)}, np.zeros(1)) for atom in atoms], x).swapaxes(0, 1)
+    values = subject.atoms(atoms, x)
     wanted = np.stack([mixed(values[atoms.index(node.atom or 0)], node.rows) for node in nodes])
     held = np.empty_like(wanted)
     for layers, channels in layer_states(subject.network, x):
@@ -130,21 +178,15 @@ class Measured:
 
 
 def measured(subject: CircuitSubject) -> Measured | None:
-    """As many sequences as the size allows: random ones, corners, few values, nearly constant, ramps, sorted. None without f."""
-    if subject.target is None:
+    """On as many sequences as the size allows. None without f."""
+    if subject.circuit is None:
         return None
-    x = _sequences(subject, subject.target)
-    wanted = subject.target(x)
+    x = subject.sequences(subject.affordable())
+    wanted = subject.wanted(x)
+    assert wanted is not None
     outputs = {
         precision: float(np.abs(subject.network.run(x, precision) - wanted).max())
         for precision in ("float64", "float32")
     }
     few = x[:: -(-len(x) // min(256, subject.affordable(0.5)))]  # states are kept, and nodes are many
     return Measured(len(x), outputs, tuple(node_values(subject, few).errors.tolist()))
-
-
-def _sequences(subject: CircuitSubject, target: Target) -> FloatArray:
-    count = subject.affordable()
-    special = samples(target)
-    order = np.random.default_rng(3).permutation(len(special))[: count // 2]
-    return np.concatenate([special[np.sort(order)], target.sample(count - len(order))])

@@ -24,6 +24,8 @@ class Pattern:
     makes: tuple[str, ...]  # names of the nodes, or of channels
     weights: FloatArray
     largest: float  # before averaging
+    looks: str = ""  # what the head looks at, in words
+    tokens: tuple[str, ...] = ()  # the sequence, where tokens have names and each has a row and a column
 
 
 def shown_patterns(subject: CircuitSubject, sequence: FloatArray, finest: int = FINEST) -> list[Pattern]:
@@ -31,10 +33,13 @@ def shown_patterns(subject: CircuitSubject, sequence: FloatArray, finest: int = 
     folded = () if subject.circuit is None else repeats(subject.circuit.nodes)
     hidden = {block for first, last in folded for block in range(first, last + 1)}
     found: list[Pattern] = []
+    looks = {} if subject.circuit is None else subject.circuit.looks
+    tokens = tuple(subject.in_words(sequence)) if subject.token_names and subject.seq_len <= finest else ()
     for b, weights in enumerate(patterns(subject.network, sequence)):
         for k, one in enumerate(weights if b not in hidden else []):
             if len(found) < MOST_PATTERNS:
-                found.append(Pattern(b, k, _makes(subject, b, k), averaged(one, finest), float(one.max())))
+                made, words = _makes(subject, b, k), looks.get((b, k), "")
+                found.append(Pattern(b, k, made, averaged(one, finest), float(one.max()), words, tokens))
     return found
 
 

@@ -17,6 +17,7 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.extras import extra
 from provenformer.functions.targets import Target
+from provenformer.functions.tokens import TokenProgram
 from provenformer.look.circuit import CircuitSubject
 from provenformer.look.loading import load_subject
 from provenformer.report.circuit_findings import find_circuit
@@ -42,11 +43,12 @@ def report(
     figures: str | Path | None = None,
     formats: Sequence[Format] = ("svg",),
     sequence: FloatArray | None = None,
-    target: Target | None = None,
+    target: Target | TokenProgram | None = None,
 ) -> list[Path]:
     """Write a page about a saved network to `output`, and its figures to the folder `figures`; returns what was written.
 
-    `sequence` (d, n) is the one to follow through the network; `target` the function, where it is not a built-in one.
+    `sequence` (d, n) is the one to follow through the network, of a program on tokens their indices; `target` the function, or
+    the program, where it is not a built-in one.
     Everything is drawn before anything is written. The drawing of a circuit is SVG whatever the formats are.
     """
     with extra("report", "a report"):

@@ -50,14 +50,15 @@ class CircuitFindings:
 
 def find_circuit(subject: CircuitSubject, given: FloatArray | None = None) -> CircuitFindings:
     """Look at a circuit; `given` (d, n) is the sequence to follow through it."""
-    circuit, target = subject.circuit, subject.target
+    circuit = subject.circuit
     sequence = subject.example() if given is None else one_sequence(given, subject.token_dim, subject.seq_len)
+    wanted = subject.wanted(subject.require_inside(sequence)[None])
     folded = () if circuit is None else repeats(circuit.nodes)
     return CircuitFindings(
         subject=subject,
         sequence=sequence,
         output=subject.network(sequence[None])[0],
-        wanted=None if target is None else np.asarray(target(sequence[None])[0]),
+        wanted=None if wanted is None else wanted[0],
         values=None if circuit is None else node_values(subject, sequence[None]),
         measured=measured(subject),
         patterns=shown_patterns(subject, sequence),

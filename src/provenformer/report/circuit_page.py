@@ -10,17 +10,15 @@ from markupsafe import Markup
 from provenformer.anatomy.nodes import Node, listed
 from provenformer.anatomy.words import upper
 from provenformer.certificates.certificate import CIRCUIT_TERM_MEANINGS, in_full
-from provenformer.certificates.claim import YOURS, claim_about
-from provenformer.functions import targets
 from provenformer.look.circuit import CircuitSubject
 from provenformer.networks.inside import distinct_names
 from provenformer.report.circuit_findings import CircuitFindings
-from provenformer.report.figures import sequence_name
 from provenformer.report.page import Row, figure, number, render
 from provenformer.report.pictures import Picture
-from provenformer.storage import source_digest
+from provenformer.report.pictures_circuit import sequence_words
 
 MOST_TOKENS = 8
+MOST_NAMES = 32  # tokens of an alphabet that are named
 MOST_CHANNELS = 60
 NOT_HERE = "not known"
 Rows = list[list[Any]]
@@ -50,10 +48,10 @@ def page(found: CircuitFindings, drawn: dict[str, Picture], folder: str) -> str:
         channels=_channels(subject),
         all_channels=subject.network.model_dim,
         tokens=tokens,
-        token_heads=["value", *(f"token {j + 1}" for j in range(tokens))],
+        token_heads=["value", *_token_heads(found, tokens)],
         more_tokens=subject.seq_len - tokens,
         values=_values(found, tokens),
-        sequence=sequence_name(found.sequence),
+        sequence=sequence_words(found),
         figures={name: figure(picture) for name, picture in drawn.items()},
     )
 
@@ -66,7 +64,11 @@ def bound(value: float | None) -> Any:
 def _lead(subject: CircuitSubject) -> str:
     network, certificate = subject.network, subject.certificate
     several = "" if network.blocks == 1 else "s"
-    blocks = f"{network.blocks:,} Transformer block{several}, constructed from the formula and not trained"
+    made_from = "program" if subject.token_names else "formula"
+    blocks = f"{network.blocks:,} Transformer block{several}, constructed from the {made_from} and not trained"
+    if subject.token_names:
+        count = f"{len(subject.token_names)}^{subject.seq_len}"
+        return f"{blocks}: every one of the {count} sequences of tokens is answered exactly."
     if certificate.norm_order is None:
         return f"{blocks}: for every input of the box, no number is further than {upper(certificate.bound)} from the target's."
     return f"{blocks}: within {upper(certificate.bound)} of the target in d_{in_full(certificate.norm_order)}."
@@ -74,8 +76,16 @@ def _lead(subject: CircuitSubject) -> str:
 
 def _asked(subject: CircuitSubject) -> list[Row]:
     rows: list[Row] = [("target", subject.target_name)]
-    if subject.target is not None and targets.is_built_in(subject.target):
-        rows.append(("formula", targets.describe(subject.target.name)))
+    if subject.formula is not None:
+        rows.append(("formula", subject.formula))
+    if subject.token_names:
+        names = subject.token_names
+        shown = " ".join(names if len(names) <= MOST_NAMES else [*names[: MOST_NAMES - 1], "..", names[-1]])
+        return [
+            *rows, ("alphabet", f"{len(names)} tokens: {shown}"), ("tokens, n", number(subject.seq_len)),
+            ("outputs", "tokens" if subject.answers_are_tokens else "numbers"),
+            ("construction", "circuit: the program itself, each of its operations by heads or ReLU units on whole numbers"),
+        ]  # fmt: skip
     ends = [f"[{a:g}, {b:g}]" for a, b in zip(*subject.support, strict=True)]
     norm = subject.certificate.norm_order
     return [
@@ -88,9 +98,9 @@ def _asked(subject: CircuitSubject) -> list[Row]:
 
 def _claim(subject: CircuitSubject) -> list[Row]:
     """In full, as `verify` states it."""
-    if subject.target is None:
+    claim = subject.claim()
+    if claim is None:
         return [("claim", subject.certificate.short), ("target", f"{subject.target_name}, which is not here")]
-    claim = claim_about(subject.certificate, subject.target, YOURS, source_digest(subject.target))
     return [
         ("claim", claim.sentence),
         ("target", claim.about),
@@ -101,14 +111,14 @@ def _claim(subject: CircuitSubject) -> list[Row]:
 
 def _confirmed(subject: CircuitSubject) -> tuple[bool, str] | None:
     """What the checker's walk, done for this page, says of the sup norm; None without the function."""
-    circuit, claimed = subject.circuit, subject.certificate.details.get("sup")
+    circuit, claimed = subject.circuit, subject.claimed
     if circuit is None:
         return None
     errors = [node.error.float64 for node in circuit.nodes if node.kind == "output" and node.error is not None]
     if circuit.rejected is not None or not errors:
         return False, f"The checker does not accept this network for this function: {circuit.rejected}."
     found = max(errors)
-    if not isinstance(claimed, float) or found > claimed * (1 + 1e-9):
+    if claimed is None or found > claimed * (1 + 1e-9):
         return (
             False,
             f"The weights give {upper(found)} for the largest entry in float64, which is more than the certificate states.",
@@ -190,7 +200,8 @@ def _blocks(subject: CircuitSubject) -> Rows:
         heads = []
         for k, head in enumerate(block.heads):
             written = np.flatnonzero(head.W_O.any(axis=1))
-            size = f"head size {len(head.b_Q)}" if len(head.b_Q) else "uniform"
+            looks = "" if subject.circuit is None else subject.circuit.looks.get((b, k), "")
+            size = looks or (f"head size {len(head.b_Q)}" if len(head.b_Q) else "uniform")
             heads.append(f"head {k} ({size}): {_held(subject, b, 1, written, names)}")
         written = np.flatnonzero(block.W_2.any(axis=1) | (block.b_2 != 0))
         units = f"{len(block.b_1):,}: {_held(subject, b, 2, written, names)}" if len(written) else "none"
@@ -219,6 +230,13 @@ def _channels(subject: CircuitSubject) -> Rows:
     return rows
 
 
+def _token_heads(found: CircuitFindings, tokens: int) -> list[str]:
+    """A column for every token, with its name where it has one."""
+    if not found.subject.token_names:
+        return [f"token {j + 1}" for j in range(tokens)]
+    return [f"{j + 1}: {name}" for j, name in enumerate(found.subject.in_words(found.sequence)[:tokens])]
+
+
 def _values(found: CircuitFindings, tokens: int) -> Rows:
     """Per node the numbers that its channel holds, for the first tokens; then network and target."""
     rows: Rows = []
@@ -230,4 +248,6 @@ def _values(found: CircuitFindings, tokens: int) -> Rows:
         for row, numbers in enumerate([] if values is None else values):
             label = f"{name}, row {row}" if several else name
             rows.append([label, *(number(float(v)) for v in numbers[:tokens])])
+    if found.subject.answers_are_tokens:
+        rows.append(["answer", *found.subject.in_words(np.rint(found.output))[:tokens]])
     return rows

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from provenformer.anatomy.drawing import wrapped
 from provenformer.anatomy.nodes import Node
 from provenformer.anatomy.words import number
 from provenformer.base.arrays import FloatArray
@@ -19,6 +20,8 @@ from provenformer.report.figures import entry_name
 from provenformer.report.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH, new_figure, plain_numbers, styled
 
 PER_ROW = 3
+MOST_NAMED = 24  # tokens whose names stand beside rows and columns
+MOST_LOOKS = 27  # characters of a line that says what a head looks at
 UNIFORM = 3.0  # times the weight of a uniform pattern are full colour at least, so that one is seen to be even
 LOWEST = 1e-17  # what is below is drawn there
 
@@ -28,7 +31,8 @@ def attention_patterns(found: Sequence[Pattern]) -> Figure:
     """One square per head: queries down, keys across; the fullest blue is its largest weight, or three times an even one."""
     columns = min(PER_ROW, len(found))
     rows = -(-len(found) // columns)
-    figure = new_figure(2.55 * rows + 0.25, width=max(3.2, WIDTH * columns / PER_ROW))
+    high = 2.9 if any(one.looks for one in found) else 2.55
+    figure = new_figure(high * rows + 0.25, width=max(3.2, WIDTH * columns / PER_ROW))
     every = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in every[len(found) :]:
         axes.set_visible(False)
@@ -36,14 +40,22 @@ def attention_patterns(found: Sequence[Pattern]) -> Figure:
         top = max(float(one.weights.max()), min(1.0, UNIFORM / len(one.weights)))
         axes.imshow(_shaded(one.weights / top), interpolation="nearest", aspect="equal")
         makes = ", ".join(one.makes[:3]) + (" …" if len(one.makes) > 3 else "")
-        axes.set_title(f"block {one.block}, head {one.head}: {makes}", fontsize=9)
-        axes.set_xticks([])
-        axes.set_yticks([])
+        title = f"block {one.block}, head {one.head}: {makes}"
+        axes.set_title("\n".join([title, *wrapped(one.looks, MOST_LOOKS, 2)]) if one.looks else title, fontsize=9)
+        named = one.tokens if len(one.tokens) <= MOST_NAMED else ()
+        for ticks in (axes.set_xticks, axes.set_yticks):
+            ticks(range(len(named)), [escaped(token) for token in named], fontsize=7.5)
+        axes.tick_params(length=0)
         axes.set_xlabel(f"key (largest weight {number(one.largest)})", fontsize=8.5)
         axes.set_ylabel("query", fontsize=8.5)
         for side in ("top", "right"):
             axes.spines[side].set_visible(True)
     return figure
+
+
+def escaped(name: str) -> str:
+    """A token's name as text, whatever signs of mathematics it has; a long one is cut."""
+    return (name if len(name) <= 6 else f"{name[:5]}…").replace("$", r"\$")
 
 
 def _shaded(share: FloatArray) -> FloatArray:

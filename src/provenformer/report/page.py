@@ -61,9 +61,9 @@ def page(found: Findings, drawn: dict[str, Picture], folder: str) -> str:
     )
 
 
-def render(template: str, folder: str, **values: Any) -> str:
-    """A page from its template; `folder` is named in the commands it gives."""
-    loader = FunctionLoader(_source)
+def render(template: str, folder: str, room: str = "provenformer.report", **values: Any) -> str:
+    """A page from its template, which may be of another room; `folder` is named in the commands it gives."""
+    loader = FunctionLoader(lambda name: (files(room) / name).read_text() if name == template else _source(name))
     environment = Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, loader=loader
     )

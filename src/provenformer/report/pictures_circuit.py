@@ -13,12 +13,21 @@ from provenformer.report.pictures import Picture
 
 MOST_CURVES = 6
 MOST_ERRORS = 28
+MOST_NAMED = 32  # tokens of a caption
 
 
 def pictures(found: CircuitFindings) -> dict[str, Picture]:
     """All figures that apply to this circuit, by name."""
     made = [_certificate(found), _circuit(found), _patterns(found), _curves(found), _errors(found), _along(found)]
     return {picture.name: picture for picture in made if picture is not None}
+
+
+def sequence_words(found: CircuitFindings) -> str:
+    """The sequence that is followed, in a caption: its tokens by name, or as numbers."""
+    if not found.subject.token_names:
+        return sequence_name(found.sequence)
+    words = found.subject.in_words(found.sequence)
+    return " ".join(words if len(words) <= MOST_NAMED else [*words[: MOST_NAMED - 1], ".."])
 
 
 def _certificate(found: CircuitFindings) -> Picture:
@@ -56,7 +65,7 @@ def _patterns(found: CircuitFindings) -> Picture | None:
     return Picture(
         "attention", "What heads look at",
         f"{len(found.patterns)} squares of attention weights, queries down and keys across.",
-        f"For the sequence {sequence_name(found.sequence)}: each row adds up to 1; the fuller the colour, the larger the weight."
+        f"For the sequence {sequence_words(found)}: each row adds up to 1; the fuller the colour, the larger the weight."
         f"{some}{coarse}",
         lambda: figures_circuit.attention_patterns(found.patterns),
     )  # fmt: skip
@@ -115,7 +124,7 @@ def _along(found: CircuitFindings) -> Picture | None:
     return Picture(
         "along", "Target and network along a line",
         f"Two curves while {entry_name((0, 0))} moves, and their difference, at most {largest:.3g}.",
-        f"Other numbers stay as in {sequence_name(found.sequence)}. The difference is at most {largest:.3g} here"
+        f"Other numbers stay as in {sequence_words(found)}. The difference is at most {largest:.3g} here"
         + (f"; the dashed lines are the bound for all inputs, {bound:.3g}." if bound is not None else "."),
         lambda: figures_circuit.error_along(data, bound),
     )  # fmt: skip

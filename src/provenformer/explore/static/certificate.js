@@ -1,6 +1,6 @@
 // The certificate: the bound, its terms as a bar, and what it rests on.
 
-import { d3, layer, number, picture, table } from "./draw.js";
+import { claim, d3, layer, number, picture, table } from "./draw.js";
 
 export function certificatePicture() {
   const bar = picture("terms", "Terms of the bound", (svg, { terms }, width) => {
@@ -14,7 +14,7 @@ export function certificatePicture() {
   });
   return (certificate) => {
     const line = document.getElementById("bound");
-    line.textContent = `d${certificate.norm_order === 2 ? "₂" : `(p = ${certificate.norm_order})`}(f, g) ≤ ${certificate.text}`;
+    line.replaceChildren(claim(certificate.norm_order, certificate.text));
     line.dataset.value = certificate.bound;
     const measured = `${certificate.kind}, over the ${certificate.domain}; measured by sampling: ${number(certificate.measured)}`;
     line.append(Object.assign(document.createElement("small"), { textContent: measured }));

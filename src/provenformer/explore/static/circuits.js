@@ -1,14 +1,18 @@
 // Circuits: the graph of a formula as a network. Move the tokens; values, errors and attention patterns follow.
 
+import { keep, tokensAsText, tokensFromText } from "./address.js";
 import { ServerError, ask, latest } from "./api.js";
-import { d3, number, table } from "./draw.js";
+import { claim, d3, number, table, typeset } from "./draw.js";
+import { markStale } from "./form.js";
 import { inputStrip, outputStrip } from "./strip.js";
 
 const GIVEN = "network";
+const PROGRAM = "tokens:";
 const FIRST = "softmax-mean";
+const MOST_NAMED = 16; // tokens whose names stand beside a pattern
 const find = (id) => document.getElementById(id);
 
-export function circuitsPage(start) {
+export function circuitsPage(start, asked) {
   const form = find("circuit-form");
   const state = find("circuit-state");
   const button = find("circuit-build");
@@ -18,12 +22,16 @@ export function circuitsPage(start) {
     const first = start.given === null && name === FIRST;
     choice.append(new Option(name, name, first, first));
   }
+  const group = choice.appendChild(Object.assign(document.createElement("optgroup"), { label: "Programs on tokens" }));
+  for (const { name, value } of start.programs) group.append(new Option(name, value));
+  const isProgram = () => choice.value.startsWith(PROGRAM);
   const fields = () => (choice.value === GIVEN ? { target: GIVEN } : Object.fromEntries(new FormData(form)));
-  const model = { settings: null, circuit: null, tokens: [], look: null, chosen: null };
+  const model = { settings: null, circuit: null, tokens: [], start: [], look: null, chosen: null };
 
   const input = inputStrip("circuit-input", (j, row, value) => {
     model.tokens = model.tokens.map((token, k) => (k === j ? token.map((old, i) => (i === row ? value : old)) : token));
     drawInput();
+    remember();
     send({ settings: model.settings, tokens: model.tokens });
   });
   const output = outputStrip("circuit-output");
@@ -35,11 +43,16 @@ export function circuitsPage(start) {
       showLook();
     }, showError);
 
+  const usual = fields();
+  const remember = () => keep("circuits", { ...model.settings, x: tokensAsText(model.tokens) }, { ...usual, x: tokensAsText(model.start) });
+  const stale = (why) => markStale(find("circuit-stack"), find("circuit-stale"),
+    why && model.circuit && `${why} Below is still: ${model.circuit.name}, d = ${model.circuit.token_dim}, n = ${model.circuit.seq_len}, ${model.circuit.bound.text}.`);
+
   const rowsOf = (columns) => columns[0].map((_, i) => columns.map((token) => token[i]));
 
   function drawInput() {
     const { low, high } = model.circuit;
-    input({ rows: rowsOf(model.tokens), domains: low.map((v, i) => [v, high[i]]) });
+    input({ rows: rowsOf(model.tokens), domains: low.map((v, i) => [v, high[i]]), names: model.circuit.names });
   }
 
   function say(text, bad = false) {
@@ -55,9 +68,11 @@ export function circuitsPage(start) {
   }
 
   function changed() {
-    const known = start.targets.find((t) => t.name === choice.value);
-    find("circuit-formula").textContent = known ? known.formula : "The network that the explorer was started with.";
-    for (const box of form.querySelectorAll("[data-built-in]")) box.hidden = choice.value === GIVEN;
+    const known = start.targets.find((t) => t.name === choice.value) ?? start.programs.find((p) => p.value === choice.value);
+    typeset("circuit-formula", known);
+    for (const box of form.querySelectorAll("[data-built-in]")) {
+      box.hidden = choice.value === GIVEN || (box.dataset.for && box.dataset.for !== (isProgram() ? "programs" : "numbers"));
+    }
   }
 
   // Dots of the output move within a range that grows when it must, so that the picture is still under a hand that drags.
@@ -68,7 +83,7 @@ export function circuitsPage(start) {
       const [low, high] = d3.extent([...row, ...look.target[i], ...(ranges[i] ?? [])]);
       return high > low ? d3.scaleLinear([low, high], [0, 1]).nice(3).domain() : [low - 0.5, high + 0.5];
     });
-    output({ rows: look.output, target: look.target, domains: ranges });
+    output({ rows: look.output, target: look.target, domains: ranges, names: circuit.answers ? circuit.names : [] });
     const verdict = find("circuit-verdict");
     verdict.textContent = `Largest difference here: ${number(look.off)}. Bound for every input: ${circuit.bound.text.split("≤")[1].trim()}.`;
     verdict.dataset.value = look.off;
@@ -104,13 +119,25 @@ export function circuitsPage(start) {
     find("circuit-heads-text").textContent = patterns.length < heads ? `${patterns.length} of ${heads} heads; the others repeat what these do.` : "";
     const cards = d3.select("#circuit-patterns").selectAll("figure").data(patterns).join((enter) => {
       const figure = enter.append("figure");
+      figure.append("div").attr("class", "queries").attr("aria-hidden", "true");
       figure.append("canvas").attr("role", "img");
+      figure.append("div").attr("class", "keys").attr("aria-hidden", "true");
+      const scale = figure.append("div").attr("class", "shades");
+      for (const part of ["least", "bar", "most"]) scale.append("span").attr("class", part);
       figure.append("figcaption").append("b");
       figure.select("figcaption").append("span");
       return figure;
     });
     cards.select("b").text((p) => p.title);
-    cards.select("span").text((p) => ` makes ${p.makes}; largest weight ${number(p.largest)}`);
+    const named = (p) => p.tokens.length > 0 && p.tokens.length <= MOST_NAMED;
+    cards.classed("named", named);
+    for (const side of [".queries", ".keys"]) {
+      cards.select(side).selectAll("i").data((p) => (named(p) ? p.tokens : [])).join("i").text((name) => name.slice(0, 3));
+    }
+    cards.select(".least").text("0");
+    cards.select(".most").text((p) => number(p.largest));
+    cards.select(".bar").style("opacity", (p) => Math.min(1, 1 / (3 * p.even)));
+    cards.select("figcaption span").text((p) => `${p.looks ? ` ${p.looks};` : ""} makes ${p.makes}`);
     cards.select("canvas").attr("aria-label", (p) => `Attention weights of ${p.title}, queries down, keys across`).each(paint);
   }
 
@@ -128,11 +155,11 @@ export function circuitsPage(start) {
   function showNodes() {
     const { circuit, look } = model;
     const shown = model.chosen === null ? d3.range(circuit.nodes.length) : model.chosen;
-    table("circuit-nodes", ["value", "what it is", "made by", "range", "error ≤", "error here", "first tokens"], shown.slice(0, 60).map((i) => {
+    table("circuit-nodes", ["value", "what it is", "made by", "channel", "range", "error ≤", "error here", "first tokens"], shown.slice(0, 60).map((i) => {
       const node = circuit.nodes[i];
       const bad = node.bound !== null && look.errors[i] > node.bound * (1 + 1e-9) + 1e-13;
       return [
-        { text: node.name, className: "name" }, { text: node.words, className: "text" }, { text: node.by, className: "text" }, node.range,
+        { text: node.name, className: "name" }, { text: node.words, className: "text" }, { text: node.by, className: "text" }, node.channel ?? "", node.range,
         { text: node.text, value: node.bound }, { text: number(look.errors[i]), value: look.errors[i], className: bad ? "bad" : "" },
         look.values[i].slice(0, 4).map(number).join(", "),
       ];
@@ -151,7 +178,7 @@ export function circuitsPage(start) {
 
   function show(answer) {
     const { circuit } = answer;
-    Object.assign(model, { circuit, tokens: answer.tokens, look: answer.look, chosen: null });
+    Object.assign(model, { circuit, tokens: answer.tokens, start: answer.tokens, look: answer.look, chosen: null });
     ranges = [];
     for (const part of document.querySelectorAll("[data-needs-circuit]")) part.hidden = false;
     const graph = new DOMParser().parseFromString(circuit.svg, "image/svg+xml").documentElement;
@@ -166,9 +193,10 @@ export function circuitsPage(start) {
     }
     graph.setAttribute("role", "group");
     const bound = find("circuit-bound");
-    bound.textContent = circuit.bound.text;
+    const [left, size] = circuit.bound.text.split("≤");
+    bound.replaceChildren(claim(/p = ([^)]*)/.exec(left)?.[1] ?? null, size.trim()));
     bound.dataset.value = circuit.bound.value;
-    const small = circuit.rejected === null ? `for every input of the box, in float64; in float32 ${circuit.float32}` : `not confirmed: ${circuit.rejected}`;
+    const small = circuit.rejected === null ? `for every ${circuit.names.length ? "sequence" : "input of the box"}, in float64; in float32 ${circuit.float32}` : `not confirmed: ${circuit.rejected}`;
     bound.append(Object.assign(document.createElement("small"), { textContent: small }));
     table("circuit-terms", null, circuit.terms.map((t) => [{ text: t.name }, { text: t.meaning, className: "text" }, { text: t.text, value: t.value }]));
     const list = d3.select("#circuit-sizes");
@@ -181,7 +209,15 @@ export function circuitsPage(start) {
     showLook();
   }
 
-  async function build() {
+  // What a link says of the input.
+  function resume({ x }) {
+    model.tokens = tokensFromText(x, model.tokens);
+    drawInput();
+    remember();
+    if (model.tokens !== model.start) send({ settings: model.settings, tokens: model.tokens });
+  }
+
+  async function build(state = {}) {
     const asked = fields();
     button.disabled = true;
     for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
@@ -191,9 +227,12 @@ export function circuitsPage(start) {
       model.settings = asked;
       const sizes = answer.circuit.sizes.slice(0, 3).map(([name, size]) => `${size} ${size === "1" ? name.replace(/s$/, "") : name}`);
       say(`Compiled: ${sizes.join(", ")}.`);
+      stale("");
       show(answer);
+      resume(state);
     } catch (error) {
       if (!(error instanceof ServerError)) throw error;
+      stale("These settings could not be compiled.");
       showError(error);
     } finally {
       button.disabled = false;
@@ -202,9 +241,27 @@ export function circuitsPage(start) {
 
   form.addEventListener("input", () => {
     changed();
-    if (model.circuit) say("Settings changed: press Compile. Below is still the circuit compiled before.");
+    const same = JSON.stringify(fields()) === JSON.stringify(model.settings);
+    say(same ? "" : "Settings changed: press Compile.");
+    stale(same ? "" : "Settings changed.");
   });
+  choice.addEventListener("change", changed);
   form.addEventListener("submit", (event) => { event.preventDefault(); build(); });
+
+  // A link: the fields that it names, then the input.
+  function restore(state) {
+    for (const [name, value] of Object.entries(state)) {
+      const field = form.elements.namedItem(name);
+      if (field === choice && ![...choice.options].some((option) => option.value === value)) continue;
+      if (field instanceof Element) field.value = value;
+    }
+    changed();
+    if (JSON.stringify(fields()) === JSON.stringify(model.settings)) resume(state);
+    else build(state);
+  }
   changed();
-  build();
+  model.settings = fields();
+  show(start.circuit);
+  restore(asked);
+  return { keep: remember, restore };
 }

@@ -45,6 +45,26 @@ export function number(value) {
   return Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 8 });
 }
 
+// The formula of a target, typeset by the browser, and what it does not say; or what stands for a function of one's own.
+export function typeset(id, target) {
+  const node = document.getElementById(id);
+  if (!target) { node.textContent = "The network that the explorer was started with."; return; }
+  if (!target.math) { node.textContent = target.words; return; }
+  const math = new DOMParser().parseFromString(target.math, "text/html").querySelector("math");
+  node.replaceChildren(document.adoptNode(math), Object.assign(document.createElement("span"), { textContent: target.words }));
+}
+
+// d_p(f, g) ≤ bound, or the largest difference where there is no p; typeset.
+export function claim(p, bound) {
+  const [digits, power] = bound.split("e");
+  const size = power === undefined ? `<mn>${digits}</mn>` : `<mn>${digits}</mn><mo>×</mo><msup><mn>10</mn><mn>${Number(power)}</mn></msup>`;
+  const sides = "<mi>f</mi><mo>,</mo><mi>g</mi>";
+  const left = p === null ? '<mi mathvariant="normal">sup</mi><mo>|</mo><mi>f</mi><mo>-</mo><mi>g</mi><mo>|</mo>'
+    : `<msub><mi>d</mi><mn>${p}</mn></msub><mo>(</mo>${sides}<mo>)</mo>`;
+  const math = new DOMParser().parseFromString(`<math>${left}<mo>≤</mo>${size}</math>`, "text/html").querySelector("math");
+  return document.adoptNode(math);
+}
+
 export const column = (values) => (values.length === 1 ? number(values[0]) : `(${values.map(number).join(", ")})`);
 
 // A table: heads, and rows of cells; a cell is text, or {text, value, className, swatch}.
@@ -83,10 +103,9 @@ export function axis(svg, name, scale, where, { ticks = 5, format = null, side =
 }
 
 // Target as a line, network as steps, over one input coordinate; returns the height.
-export function curves(svg, data, width, { names = ["target f", "network g"], at = null, label = "" } = {}) {
-  const height = Math.max(210, Math.min(280, width * 0.42));
+export function curves(svg, data, width, { names = ["target f", "network g"], at = null, label = "", ends = [0, 1], height = 230 } = {}) {
   const margin = { left: 44, right: 12, top: 28, bottom: 40 };
-  const x = d3.scaleLinear([0, 1], [margin.left, width - margin.right]);
+  const x = d3.scaleLinear(ends, [margin.left, width - margin.right]);
   const all = [...data.target, ...data.output, 0];
   const y = d3.scaleLinear(d3.extent(all), [height - margin.bottom, margin.top]).nice(4);
   axis(svg, "x", x, `translate(0,${height - margin.bottom})`);
@@ -109,7 +128,22 @@ export function legend(svg, names, left) {
     item.append("text").attr("class", "key").attr("x", 28);
     return item;
   });
-  items.attr("transform", (_, i) => `translate(${left + i * 120},16)`);
+  items.attr("transform", (_, i) => `translate(${left + i * 112},16)`);
   items.select("line").attr("class", (_, i) => (i === 0 ? "target" : "network"));
   items.select("text").text((d) => d);
+}
+
+// What colours mean: a bar from the smallest value to the largest.
+export function colourScale(host, label) {
+  const id = `${host}-ramp`;
+  return picture(host, label, (svg, { ends: [low, high], paint }, width) => {
+    const long = Math.min(width, 260);
+    const stops = layer(layer(svg, "defs", "defs"), "ramp", "linearGradient").attr("id", id);
+    stops.selectAll("stop").data(d3.range(9)).join("stop").attr("offset", (k) => k / 8).attr("stop-color", (k) => paint(low + (k / 8) * (high - low)));
+    layer(svg, "bar", "rect").attr("width", long).attr("height", 12).attr("rx", 2).attr("fill", `url(#${id})`);
+    layer(svg, "ends").selectAll("text").data([low, high]).join("text").attr("y", 28).attr("x", (_, i) => i * long)
+      .attr("text-anchor", (_, i) => (i ? "end" : "start")).text(number);
+    layer(svg, "what", "text").attr("y", 28).attr("x", long / 2).attr("text-anchor", "middle").text(label);
+    return 34;
+  });
 }

@@ -1,7 +1,7 @@
 // Infinite distance: the strip below x1 = 0 on which the paper's network is not 0, for every x2.
 
-import { axis, d3, facts, layer, legend, number, picture } from "./draw.js";
-import { asking } from "./page.js";
+import { axis, colourScale, d3, facts, layer, legend, number, picture } from "./draw.js";
+import { asking, inAddress } from "./page.js";
 
 const SIDES = { left: 50, right: 14, top: 24, bottom: 52 };
 const HEIGHT = 290;
@@ -19,7 +19,7 @@ function across(svg, data, width) {
   return x;
 }
 
-export function infinitePage() {
+export function infinitePage(asked) {
   const far = document.getElementById("in-far");
   const sharp = document.getElementById("in-sharp");
 
@@ -40,6 +40,7 @@ export function infinitePage() {
     layer(svg, "title", "text").attr("x", SIDES.left - 30).attr("y", 14).text("x₂");
     return HEIGHT;
   });
+  const scale = colourScale("in-scale", "largest output");
   const line = picture("in-line", "Output along the line", (svg, data, width) => {
     const x = across(svg, data, width);
     const y = d3.scaleLinear([0, Math.max(0.1, d3.max(data.paper)) * 1.1], [HEIGHT - SIDES.bottom, SIDES.top]);
@@ -52,6 +53,8 @@ export function infinitePage() {
   });
   const send = asking("/api/infinite", "in", (answer) => {
     plane(answer);
+    const top = d3.max(answer.paper_plane.flat()) || 1;
+    scale({ ends: [0, top], paint: (v) => `color-mix(in srgb, var(--accent) ${25 + (75 * v) / top}%, var(--card))` });
     line(answer);
     facts("in-facts", [
       ["largest output, paper", number(d3.max(answer.paper)), d3.max(answer.paper)],
@@ -65,8 +68,11 @@ export function infinitePage() {
     document.getElementById("in-far-value").textContent = number(10 ** Number(far.value));
     document.getElementById("in-sharp-value").textContent = number(2 ** Number(sharp.value));
     send({ far: far.value, temperature: sharp.value });
+    state.keep();
   }
   far.addEventListener("input", change);
   sharp.addEventListener("input", change);
-  change();
+  const state = inAddress("infinite", { far, temperature: sharp }, {}, change);
+  state.restore(asked);
+  return state;
 }

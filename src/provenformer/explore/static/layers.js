@@ -3,7 +3,6 @@
 import { calm, colour, d3, layer, number, picture, tokenName } from "./draw.js";
 
 const PAUSE = 750;
-const LANE = 40;
 
 function powers([low, high], room) {
   const top = Math.max(1, Math.ceil(Math.log10(Math.max(1, high))));
@@ -35,6 +34,7 @@ export function layerPlayer() {
   const draw = picture("ids", "Ids of the tokens", (svg, data, width) => {
     const { moment, before, domain, contexts: { low, high } } = data;
     const n = moment.ids.length;
+    const LANE = n > 4 ? 24 : 30;
     const top = 24;
     const base = top + n * LANE + 4;
     const height = base + 44;

@@ -1,7 +1,7 @@
 // Repeated tokens: the plane of the first two tokens, in the paper's construction and in ours.
 
-import { column, d3, layer, number, picture, table, tokenName } from "./draw.js";
-import { START, asking } from "./page.js";
+import { colourScale, column, d3, layer, number, picture, table, tokenName } from "./draw.js";
+import { START, asking, inAddress } from "./page.js";
 import { tokenPicture } from "./tokens.js";
 
 function plane(host, label) {
@@ -30,18 +30,21 @@ function plane(host, label) {
   });
 }
 
-export function repeatsPage() {
+export function repeatsPage(asked) {
   const slider = document.getElementById("rp-cells");
-  let tokens = START;
+  const model = { tokens: START };
   const planes = { paper: plane("rp-paper", "Output of the paper's network"), sum: plane("rp-sum", "Output of the sum network") };
+  const legend = colourScale("rp-scale", "output of x₁");
   const picked = tokenPicture("rp-tokens", (j, token) => {
-    tokens = tokens.map((old, k) => (k === j ? token : old));
+    model.tokens = model.tokens.map((old, k) => (k === j ? token : old));
     change();
   });
   const send = asking("/api/repeats", "rp", (answer) => {
+    const { tokens } = model;
     const all = Object.values(answer.constructions).flatMap((c) => c.heat.flat()).filter((v) => v !== 0);
     const paint = d3.interpolateRgb("#d5e9ea", "#0b6b74");
     const scale = d3.scaleLinear(d3.extent(all), [0, 1]);
+    legend({ ends: d3.extent(all), paint: (v) => paint(scale(v)) });
     for (const [name, draw] of Object.entries(planes)) {
       draw({ heat: answer.constructions[name].heat, tokens, colours: (v) => paint(scale(v)) });
     }
@@ -65,9 +68,13 @@ export function repeatsPage() {
   });
   function change() {
     document.getElementById("rp-cells-value").textContent = slider.value;
+    const { tokens } = model;
     picked({ tokens, cells: Number(slider.value), room: 0 });
     send({ cells: slider.value, tokens });
+    state.keep();
   }
   slider.addEventListener("input", change);
-  change();
+  const state = inAddress("repeats", { cells: slider }, model, change);
+  state.restore(asked);
+  return state;
 }

@@ -18,15 +18,16 @@ function scales(width, row, data) {
 
 function frame(svg, row, data, { x, y }, width) {
   const group = layer(svg, `row-${row}`);
-  const ticks = y.ticks(3);
+  const names = data.names ?? [];
+  const ticks = names.length ? y.ticks(5).filter(Number.isInteger) : y.ticks(3);
   group.selectAll("line.edge").data(ticks).join("line").attr("class", "edge").attr("x1", MARGIN.left).attr("x2", width - MARGIN.right)
     .attr("y1", y).attr("y2", y);
   group.selectAll("text.tick").data(ticks).join("text").attr("class", "tick").attr("x", MARGIN.left - 6).attr("text-anchor", "end")
-    .attr("y", (v) => y(v) + 4).text((v) => number(v));
+    .attr("y", (v) => y(v) + 4).text((v) => names[v] ?? number(v));
   const n = data.rows[row].length;
-  const every = Math.ceil((n * 26) / (width - 70));
+  const every = Math.ceil((n * (names.length ? 7 + 7 * d3.max(names, (name) => name.length) : 26)) / (width - 70));
   group.selectAll("text.token").data(d3.range(n).filter((j) => j % every === 0)).join("text").attr("class", "token")
-    .attr("x", x).attr("y", y.range()[0] + 18).attr("text-anchor", "middle").text((j) => j + 1);
+    .attr("x", x).attr("y", y.range()[0] + 18).attr("text-anchor", "middle").text((j) => names[Math.round(data.rows[row][j])] ?? j + 1);
   return group;
 }
 
@@ -37,6 +38,11 @@ export function inputStrip(host, move) {
   let now = null;
   const place = (row, j, value) => {
     const [low, high] = now.domains[row];
+    if (now.names?.length) {
+      const token = Math.min(high, Math.max(low, Math.round(value)));
+      if (token !== now.rows[row][j]) move(j, row, token);
+      return;
+    }
     const rounded = Math.round(((value - low) / (high - low)) * 1e4) / 1e4;
     const inside = low + Math.min(1, Math.max(0, rounded)) * (high - low);
     if (inside !== now.rows[row][j]) move(j, row, inside);
@@ -61,11 +67,12 @@ export function inputStrip(host, move) {
       dots.on(".drag", null).call(drag).on("keydown", (event, j) => {
         if (!(event.key in STEPS)) return;
         event.preventDefault();
-        place(row, j, now.rows[row][j] + STEPS[event.key] * (event.shiftKey ? 10 : 1) * (high - low));
+        const step = data.names?.length ? Math.sign(STEPS[event.key]) : STEPS[event.key] * (event.shiftKey ? 10 : 1) * (high - low);
+        place(row, j, now.rows[row][j] + step);
       });
       const step = Math.max(6, scale.x.step());
       dots.attr("transform", (j) => `translate(${scale.x(j)},0)`).attr("aria-label", (j) => `token ${j + 1}${data.rows.length > 1 ? `, row ${row}` : ""}`)
-        .attr("aria-valuemin", low).attr("aria-valuemax", high).attr("aria-valuenow", (j) => values[j]).attr("aria-valuetext", (j) => String(values[j]));
+        .attr("aria-valuemin", low).attr("aria-valuemax", high).attr("aria-valuenow", (j) => values[j]).attr("aria-valuetext", (j) => data.names?.[values[j]] ?? String(values[j]));
       dots.select("rect").attr("x", -step / 2).attr("width", step).attr("y", scale.y.range()[1] - 8).attr("height", scale.y.range()[0] - scale.y.range()[1] + 16);
       dots.select("circle").attr("cy", (j) => scale.y(values[j])).attr("r", scale.radius);
     });

@@ -1,16 +1,16 @@
 // Theorem 3: positions put every token into an interval of its own; without them the best is an average over orders.
 
-import { axis, calm, colour, column, d3, facts, layer, number, picture, table, tokenName } from "./draw.js";
-import { START, asking } from "./page.js";
+import { axis, calm, colour, column, d3, facts, layer, number, picture, table, tokenName, typeset } from "./draw.js";
+import { START, asking, inAddress } from "./page.js";
 import { tokenPicture } from "./tokens.js";
 
 const CELLS = 4;
 
-export function theorem3Page(targets) {
+export function theorem3Page(targets, asked) {
   const choice = document.getElementById("t3-target");
   const positions = document.getElementById("t3-positions");
   for (const target of targets.filter((t) => !t.equivariant)) choice.append(new Option(target.name, target.name));
-  let tokens = START;
+  const model = { tokens: START };
   let answer = null;
 
   const line = picture("t3-line", "Tokens as the network sees them", (svg, { places }, width) => {
@@ -32,15 +32,16 @@ export function theorem3Page(targets) {
     return base + 30;
   });
   const picked = tokenPicture("t3-tokens", (j, token) => {
-    tokens = tokens.map((old, k) => (k === j ? token : old));
+    model.tokens = model.tokens.map((old, k) => (k === j ? token : old));
     change();
   });
 
   function show() {
+    const { tokens } = model;
     const on = positions.checked;
     const output = on ? answer.output : answer.without;
     line({ places: on ? answer.moved.map((t) => t[0]) : tokens.map((t) => t[0]) });
-    document.getElementById("t3-formula").textContent = answer.formula;
+    typeset("t3-formula", targets.find((t) => t.name === choice.value));
     document.getElementById("t3-refusal").textContent = answer.refusal;
     table("t3-outputs", ["token", "input", "target f", on ? "network with positions" : "best without positions", "difference"],
       answer.target.map((f, j) => [
@@ -54,10 +55,14 @@ export function theorem3Page(targets) {
   }
   const send = asking("/api/theorem-3", "t3", (fresh) => { answer = fresh; show(); });
   function change() {
+    const { tokens } = model;
     picked({ tokens, cells: CELLS, room: 0, closed: true });
     send({ target: choice.value, tokens });
+    state.keep();
   }
   choice.addEventListener("change", change);
-  positions.addEventListener("change", () => { if (answer) show(); });
-  change();
+  const state = inAddress("theorem-3", { target: choice, positions }, model, change);
+  positions.addEventListener("change", () => { if (answer) show(); state.keep(); });
+  state.restore(asked);
+  return state;
 }

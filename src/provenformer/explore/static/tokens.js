@@ -1,27 +1,29 @@
 // The input: tokens that can be dragged or moved with the arrow keys, on lines (d = 1) or in a square (d = 2), over cells.
 
-import { colour, d3, layer, picture, tokenName } from "./draw.js";
+import { colour, d3, layer, number, picture, tokenName } from "./draw.js";
 
 const RADIUS = 13;
-const LANE = 44;
 const STEPS = { ArrowRight: [0, 0.01], ArrowLeft: [0, -0.01], ArrowUp: [1, 0.01], ArrowDown: [1, -0.01],
   PageUp: [0, 0.1], PageDown: [0, -0.1] };
 
 const LAST = 0.9999; // of a half-open box
 
-// `move(j, token)` is told the new place of token j; `room` is how far a token may leave the box, `closed` whether 1 belongs to it.
+// `move(j, token)` is told the new place of token j. Inside, a token is where it stands in the box, from 0 to 1 per row: `low` and
+// `high` are its ends; `room` is how far a token may leave it, `closed` whether its upper end belongs to it.
 export function tokenPicture(host, move) {
   let now = null;
 
   const highest = ({ room, closed }) => (room || closed ? 1 + room : LAST);
+  const inBox = ({ low, high }, token) => token.map((v, i) => (v - low[i]) / (high[i] - low[i]));
 
   function place(j, wanted) {
-    const token = wanted.map((v) => Math.round(Math.min(highest(now), Math.max(-now.room, v)) * 1e4) / 1e4);
+    const share = wanted.map((v) => Math.round(Math.min(highest(now), Math.max(-now.room, v)) * 1e4) / 1e4);
+    const token = share.map((v, i) => Number((now.low[i] + v * (now.high[i] - now.low[i])).toPrecision(12)));
     if (token.some((v, i) => v !== now.tokens[j][i])) move(j, token);
   }
 
   function onKey(event, j) {
-    const token = [...now.tokens[j]];
+    const token = inBox(now, now.tokens[j]);
     if (event.key === "Home" || event.key === "End") token[0] = event.key === "Home" ? 0 : LAST;
     else if (event.key in STEPS) {
       const [row, step] = STEPS[event.key];
@@ -45,20 +47,23 @@ export function tokenPicture(host, move) {
     all.on(".drag", null).call(drag);
     all.attr("transform", (j) => `translate(${at(j)})`)
       .attr("aria-label", (j) => `token ${j + 1}`)
-      .attr("aria-valuemin", -data.room).attr("aria-valuemax", highest(data))
+      .attr("aria-valuemin", data.low[0] - data.room * (data.high[0] - data.low[0]))
+      .attr("aria-valuemax", data.low[0] + highest(data) * (data.high[0] - data.low[0]))
       .attr("aria-valuenow", (j) => data.tokens[j][0])
       .attr("aria-valuetext", (j) => data.tokens[j].join(", "));
   }
 
   function lines(svg, data, width) {
-    const n = data.tokens.length;
+    const places = data.tokens.map((token) => inBox(data, token)[0]);
+    const n = places.length;
+    const LANE = n > 4 ? 30 : 35;
     const top = 26;
     const height = top + n * LANE + 30;
     const x = d3.scaleLinear([-data.room, 1 + data.room], [RADIUS + 8, width - RADIUS - 8]);
     const lane = (j) => top + (j + 0.5) * LANE;
-    const cell = (j) => Math.floor(data.tokens[j][0] * data.cells + 1e-12);
+    const cell = (j) => Math.floor(places[j] * data.cells + 1e-12);
     layer(svg, "filled").selectAll("rect").data(d3.range(n)).join("rect").attr("class", "cell")
-      .attr("visibility", (j) => (data.tokens[j][0] >= 0 && data.tokens[j][0] < 1 ? null : "hidden"))
+      .attr("visibility", (j) => (places[j] >= 0 && places[j] < 1 ? null : "hidden"))
       .attr("x", (j) => x(cell(j) / data.cells)).attr("width", x(1 / data.cells) - x(0))
       .attr("y", (j) => lane(j) - LANE / 2 + 3).attr("height", LANE - 6).attr("rx", 4);
     layer(svg, "lanes").selectAll("line").data(d3.range(n)).join("line").attr("class", "lane")
@@ -69,21 +74,22 @@ export function tokenPicture(host, move) {
     layer(svg, "numbers").selectAll("text").data(d3.range(data.cells).filter((k) => wide > 22 || k % 5 === 0)).join("text")
       .attr("x", (k) => x((k + 0.5) / data.cells)).attr("y", 16).attr("text-anchor", "middle").text((k) => k);
     layer(svg, "ends").selectAll("text").data([0, 1]).join("text")
-      .attr("x", (v) => x(v)).attr("y", height - 6).attr("text-anchor", "middle").text((v) => v);
-    const at = (j) => [x(data.tokens[j][0]), lane(j)];
+      .attr("x", (v) => x(v)).attr("y", height - 6).attr("text-anchor", "middle").text((v) => number(v ? data.high[0] : data.low[0]));
+    const at = (j) => [x(places[j]), lane(j)];
     at.invert = (event) => [x.invert(event.x)];
     handles(svg, at, data);
     return height;
   }
 
   function square(svg, data, width) {
-    const size = Math.min(width, 420);
+    const places = data.tokens.map((token) => inBox(data, token));
+    const size = Math.min(width, 300);
     const pad = RADIUS + 10;
     const x = d3.scaleLinear([-data.room, 1 + data.room], [pad, size - pad]);
     const y = d3.scaleLinear([-data.room, 1 + data.room], [size - pad, pad]);
     const step = x(1 / data.cells) - x(0);
     const inside = (t) => t.every((v) => v >= 0 && v < 1);
-    layer(svg, "filled").selectAll("rect").data(data.tokens.filter(inside)).join("rect").attr("class", "cell")
+    layer(svg, "filled").selectAll("rect").data(places.filter(inside)).join("rect").attr("class", "cell")
       .attr("x", (t) => x(Math.floor(t[0] * data.cells + 1e-12) / data.cells))
       .attr("y", (t) => y((Math.floor(t[1] * data.cells + 1e-12) + 1) / data.cells)).attr("width", step).attr("height", step);
     const edges = d3.range(data.cells + 1).map((k) => k / data.cells);
@@ -91,11 +97,11 @@ export function tokenPicture(host, move) {
       .attr("x1", (v) => x(v)).attr("x2", (v) => x(v)).attr("y1", y(0)).attr("y2", y(1));
     layer(svg, "rows").selectAll("line").data(edges).join("line").attr("class", "edge")
       .attr("x1", x(0)).attr("x2", x(1)).attr("y1", (v) => y(v)).attr("y2", (v) => y(v));
-    const ids = step > 34 ? d3.range(data.cells ** 2) : [];
-    layer(svg, "numbers").selectAll("text").data(ids).join("text").text((k) => k)
-      .attr("x", (k) => x((k % data.cells) / data.cells) + 5)
-      .attr("y", (k) => y((Math.floor(k / data.cells) + 1) / data.cells) + 15);
-    const at = (j) => [x(data.tokens[j][0]), y(data.tokens[j][1])];
+    const at = (j) => [x(places[j][0]), y(places[j][1])];
+    const corner = (k) => [x((k % data.cells) / data.cells) + 5, y((Math.floor(k / data.cells) + 1) / data.cells) + 15];
+    const covered = (k) => places.some((_, j) => Math.hypot(at(j)[0] - corner(k)[0] - 4, at(j)[1] - corner(k)[1] + 5) < RADIUS + 7);
+    const ids = step > 34 ? d3.range(data.cells ** 2).filter((k) => !covered(k)) : [];
+    layer(svg, "numbers").selectAll("text").data(ids).join("text").text((k) => k).attr("x", (k) => corner(k)[0]).attr("y", (k) => corner(k)[1]);
     at.invert = (event) => [x.invert(event.x), y.invert(event.y)];
     handles(svg, at, data);
     return size;
@@ -106,5 +112,8 @@ export function tokenPicture(host, move) {
     if (svg.attr("data-shape") !== shape) svg.attr("data-shape", shape).selectAll("*").remove();
     return (shape === "lines" ? lines : square)(svg, data, width);
   });
-  return (data) => { now = data; draw(data); };
+  return (data) => {
+    now = { low: data.tokens[0].map(() => 0), high: data.tokens[0].map(() => 1), ...data };
+    draw(now);
+  };
 }

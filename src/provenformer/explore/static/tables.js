@@ -1,5 +1,6 @@
-// The first page: settings, tokens, layers, values, output and certificate of one network.
+// Tables: settings, tokens, output, layers, values and certificate of one network.
 
+import { keep, tokensAsText, tokensFromText } from "./address.js";
 import { ask, latest } from "./api.js";
 import { certificatePicture } from "./certificate.js";
 import { column, curves, number, picture, table, tokenName } from "./draw.js";
@@ -7,25 +8,28 @@ import { clearFailure, fields, settingsForm, showError, showPlan } from "./form.
 import { layerPlayer } from "./layers.js";
 import { tokenPicture } from "./tokens.js";
 import { valuePictures } from "./values.js";
+import { verdictLines } from "./verdict.js";
 
 const OUTSIDE = 0.25;
 const find = (id) => document.getElementById(id);
 
-export function explorer(start) {
-  const model = { settings: fields(), network: start.network, tokens: start.tokens, look: start.look, token: 0, knobs: {} };
+export function tablesPage(start, asked) {
+  const first = start.table;
+  const model = { settings: null, network: null, tokens: null, start: null, look: null, token: 0, knobs: {} };
   const player = layerPlayer();
   const values = valuePictures();
   const certificate = certificatePicture();
-  const slice = picture("slice", "Output of the moved token", (svg, { data, at, names }, width) =>
-    curves(svg, data, width, { at, names, label: `${tokenName(data.token)}, first number` }));
+  const slice = picture("slice", "Output of the moved token", (svg, { data, ...more }, width) =>
+    curves(svg, data, width, { ...more, height: 174, label: `${tokenName(data.token)} moves, the others stay` }));
   const tokens = tokenPicture("tokens", (j, token) => {
     model.tokens = model.tokens.map((old, k) => (k === j ? token : old));
     model.token = j;
     drawTokens();
     look();
   });
-  const wide = () => model.network.has_channels;
   const soft = () => document.querySelector("input[name=mode]:checked").value === "softmax";
+  // Knobs that were moved away from where the certificate has them.
+  const turned = () => soft() && Object.entries(model.knobs).some(([name, value]) => value !== model.network.knobs[name]);
 
   const send = latest(async ({ settings, input }) => ({ settings, look: await ask("/api/look", { ...settings, ...input }) }),
     ({ settings, look: answer }) => {
@@ -37,12 +41,21 @@ export function explorer(start) {
   function look() {
     const mode = soft() ? "softmax" : "hardmax";
     const input = { tokens: model.tokens, token: model.token, mode, ...(soft() ? model.knobs : {}) };
+    remember();
     send({ settings: model.settings, input });
   }
 
+  // The address: settings as compiled, and the input where it was moved.
+  const usual = { ...fields(), mode: "hardmax" };
+  function remember() {
+    const knobs = soft() ? model.knobs : {};
+    const state = { ...model.settings, x: tokensAsText(model.tokens), mode: soft() ? "softmax" : "hardmax", ...knobs };
+    keep("tables", state, { ...usual, x: tokensAsText(model.start) });
+  }
+
   function drawTokens() {
-    const { cells, positional } = model.network;
-    tokens({ tokens: model.tokens, cells, room: positional ? 0 : OUTSIDE, closed: positional });
+    const { cells, positional, low, high } = model.network;
+    tokens({ tokens: model.tokens, cells, room: positional ? 0 : OUTSIDE, closed: positional, low, high });
   }
 
   function show(fresh) {
@@ -51,10 +64,9 @@ export function explorer(start) {
     showNames();
     player.update(now, network.context_ids, fresh);
     values(now, network.context_ids);
-    slice({ data: now.slice, at: model.tokens[now.slice.token][0], names: ["target f", soft() ? "softmax network" : "hardmax network"] });
-    find("slice-text").textContent = `The curve: the output of ${tokenName(now.slice.token)} when only ${tokenName(now.slice.token)} moves. The last token you moved is the one that varies.`;
+    slice({ data: now.slice, at: model.tokens[now.slice.token][0], names: ["target f", now.knobs ? "softmax network g" : "hardmax network g"], ends: [network.low[0], network.high[0]] });
     showOutputs();
-    if (now.knobs) showVerdict();
+    showVerdict();
   }
 
   function showNames() {
@@ -78,14 +90,25 @@ export function explorer(start) {
     table("outputs", ["token", "target f", "network g", "difference"], rows);
   }
 
+  function showVerdict() {
+    find("not-covered").textContent = turned() ? "The knobs are not where the certificate has them: this bound is not about the network shown." : "";
+    find("certificate-card").classList.toggle("stale", turned());
+    find("verdict").replaceChildren(...verdictLines(model.look, model.network, turned()).map(({ text, kind, name, value }) => {
+      const item = Object.assign(document.createElement("li"), { textContent: text, className: kind });
+      item.dataset.name = name;
+      if (value !== undefined) item.dataset.value = value;
+      return item;
+    }));
+  }
+
   function showMode() {
     const on = soft();
     find("knobs").hidden = !on;
-    const { built, knobs } = model.network;
+    const { built, knobs, by_layer: byLayer } = model.network;
     const attention = knobs.temperature === null ? "attention is uniform" : "attention looks only at the largest score";
     find("mode-text").textContent = on
-      ? "The real network: softmax and ReLU in float64. The certificate fixes how sharp they must be. Turn the knobs to see what breaks."
-        + (wide() ? ` It has ${built.blocks} blocks, each of which does many of the steps below at once; the steps shown are those of the hardmax network.` : "")
+      ? "The real network: softmax and ReLU in float64, as sharp as the certificate needs. Turn the knobs to see what breaks."
+        + (byLayer ? "" : ` It has ${built.blocks} blocks, each of which does many of the steps shown at once; those are the hardmax network's.`)
       : `The network of the proof: ${attention}, activations may jump. Evaluated exactly.`;
     const { temperature, ramp } = knobs;
     find("k-temperature").disabled = temperature === null;
@@ -101,29 +124,6 @@ export function explorer(start) {
     find("o-ramp").textContent = `${number(2 ** (model.knobs.ramp ?? ramp))} of a cell`;
   }
 
-  function showVerdict() {
-    const { bumps, collisions, against_modified: off, knobs } = model.look;
-    const missed = bumps.map((b, j) => (b.hit ? null : tokenName(j))).filter(Boolean);
-    const steps = [
-      missed.length ? [`Missed bump: ${missed.join(", ")}`, true, "missed"] : ["Every token meets its bump", false, "missed"],
-      collisions.length
-        ? [`Ids collide: ${collisions.map((p) => p.map(tokenName).join(" and ")).join("; ")}`, true, "collisions"]
-        : ["No two ids collide", false, "collisions"],
-    ];
-    const lines = [
-      [`Largest difference from the hardmax network here: ${number(off)}`, off > 1e-3, "off"],
-      ...(wide() ? [] : steps), // the steps of a wide network are not seen one by one
-      [`Wrong on ${(100 * knobs.wrong_share).toFixed(1)} % of sampled inputs`, knobs.wrong_share > 0.01, "share"],
-    ];
-    const list = find("verdict");
-    list.replaceChildren(...lines.map(([text, bad, name]) => {
-      const item = Object.assign(document.createElement("li"), { textContent: text, className: bad ? "bad" : "" });
-      item.dataset.name = name;
-      if (name === "off") item.dataset.value = off;
-      return item;
-    }));
-  }
-
   for (const input of document.querySelectorAll("input[name=mode]")) {
     input.addEventListener("change", () => { showMode(); look(); });
   }
@@ -136,15 +136,37 @@ export function explorer(start) {
   }
   find("reset-knobs").addEventListener("click", () => { model.knobs = {}; showMode(); look(); });
 
-  function adopt(settings, answer) {
-    Object.assign(model, { settings, network: answer.network, tokens: answer.tokens, look: answer.look, token: 0, knobs: {} });
+  function adopt(settings, answer, state = {}) {
+    Object.assign(model, { settings, network: answer.network, tokens: answer.tokens, start: answer.tokens, look: answer.look, token: 0, knobs: {} });
     showPlan(answer.network.plan);
     certificate(answer.network.certificate);
     showMode();
     show(true);
-    if (soft()) look();
+    resume(state);
+    if (soft() || model.tokens !== model.start) look();
+    else remember();
   }
-  settingsForm(start.targets, adopt);
-  adopt(fields(), start);
-  return { leave: player.stop };
+
+  // What a link says of input and knobs.
+  function resume({ x, mode, temperature, ramp }) {
+    model.tokens = tokensFromText(x, model.tokens);
+    if (mode) document.querySelector(`input[name=mode][value=${mode === "softmax" ? "softmax" : "hardmax"}]`).checked = true;
+    for (const [name, value] of Object.entries({ temperature, ramp })) {
+      if (value !== undefined && Number.isFinite(Number(value))) model.knobs[name] = Number(value);
+    }
+    showMode();
+    drawTokens();
+  }
+
+  const form = settingsForm(start, adopt);
+  adopt(fields(), first);
+  const restore = (state) => {
+    if (form.fill(state)) form.compile(state);
+    else {
+      resume(state);
+      look();
+    }
+  };
+  if (Object.keys(asked).length) restore(asked);
+  return { leave: player.stop, keep: remember, restore };
 }
