@@ -20,7 +20,7 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) torch==2.13.0
-	$(PIP) -e '.[dev,torch,bert,hub,onnx,report,explore,docs]'
+	$(PIP) -e '.[dev,torch,bert,contextual,hub,onnx,report,explore,docs]'
 	touch $@ $(VENV)/.core
 
 demo: env

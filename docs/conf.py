@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shutil
 import sys
 from html import escape
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import matplotlib as mpl
 from docutils import nodes
 from docutils.parsers.rst import Directive, directives
+from latex2mathml.converter import convert
 from sphinx.util.logging import getLogger
 from typer.cli import get_docs_for_click
 from typer.main import get_command
@@ -27,13 +29,14 @@ project = "provenformer"
 html_title = "provenformer"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 html_theme = "furo"
-html_static_path = ["_static"]
+html_static_path = ["_static", "_generated/fonts"]
 html_css_files = ["pictures.css"]
 html_copy_source = False
 html_show_copyright = False
 exclude_patterns = ["_figures", "_generated"]
 source_suffix = {".md": "markdown"}
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+html_math_renderer = "mathml"
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
@@ -47,9 +50,15 @@ nitpick_ignore_regex = [
     (
         "py:class",
         r"(.*\.)?(ArrayLike|AttentionLayer|Check|Claim|DTypeLike|FeedForwardLayer|FloatNetwork|Mixer|Path|PiecewiseConstant|State|Step|Traced"
-        r"|TransformerBridge)",
+        r"|TransformerBridge|LayerMeasure|Line|Measured|Measurement|Occurrence|Probe|Quantile|Reach|SenseLayer|Senses|TwoSentences)",
     ),
 ]
+
+# A font for formulas, where the reader has none: STIX, which comes with matplotlib under its own licence.
+FONTS = DOCS / "_generated" / "fonts"
+FONTS.mkdir(parents=True, exist_ok=True)
+for name in ("STIXGeneral.ttf", "LICENSE_STIX"):
+    shutil.copyfile(Path(mpl.get_data_path(), "fonts", "ttf", name), FONTS / name)
 
 logger = getLogger(__name__)
 FIGURES = DOCS / "_figures"
@@ -101,7 +110,20 @@ def write_commands(_: Any) -> None:
         (folder / f"{name.replace(' ', '-')}.md").write_text(text)
 
 
+def inline_math(translator: Any, node: nodes.Element) -> None:
+    """A formula as MathML, made at build time: browsers typeset it by themselves, in the colour of the text."""
+    translator.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def display_math(translator: Any, node: nodes.Element) -> None:
+    """A formula on a line of its own, which scrolls where it is wider than the page."""
+    translator.body.append(f'<div class="formula">{convert(node.astext(), display="block")}</div>\n')
+    raise nodes.SkipNode
+
+
 def setup(app: Any) -> None:
     app.add_directive("picture", Picture)
+    app.add_html_math_renderer("mathml", (inline_math, None), (display_math, None))
     app.connect("builder-inited", make_pictures)
     app.connect("builder-inited", write_commands)

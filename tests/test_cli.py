@@ -198,6 +198,11 @@ def test_a_folder_supplies_no_facts_about_the_function_that_you_name(
     # Equivariance: assumed, since the network has no positions, and said so.
     assert run("compile", "my_facts_module:half", "-n", 2, "-N", 4, "-o", net).code == 0
     assert "is assumed by you, not proved" in run(*named, "my_facts_module:half").out
+    done = run("compile", "my_facts_module:half", "-n", 2, "-N", 4, "-o", net, "--vouched")
+    assert "--target my_facts_module:half --vouched" in done.out
+    assert "in one order of its tokens only" in run(*named, "my_facts_module:half", "--vouched").out
+    assert "in one order of its tokens only" not in run(*named, "my_facts_module:half").out
+    assert run("verify", net, "--vouched").code == 2
     # A Lipschitz constant: the folder's does not count.
     done = run("compile", "my_facts_module:box", "-n", 2, "-N", 4, "-o", net, "--lipschitz", 1)
     assert "--target my_facts_module:box --lipschitz 1.0" in done.out
@@ -556,9 +561,10 @@ def test_tokens(run: Run, tmp_path: Path) -> None:
     assert "exact on all 4^6 sequences" in done.out
     assert run("verify", tmp_path / "net").code == 0
     assert run("verify", tmp_path / "net", "--target", "reverse").code == 1
-    page = run("report", tmp_path / "net", "-o", tmp_path / "page.html")
-    assert page.code == 2
-    assert "is a program on tokens" in page.err
+    assert run("report", tmp_path / "net", "-o", tmp_path / "page.html").code == 0
+    other = run("report", tmp_path / "net", "--target", "reverse", "-o", tmp_path / "page.html")
+    assert other.code == 0
+    assert "The checker does not accept this network" in (tmp_path / "page.html").read_text()
     assert run("tokens", "no-such").code == 2
     assert run("tokens", "sort", "-V", 1000).code == 2
     (tmp_path / "x.json").write_text("[[[3, 1, 2, 0, 3, 1]], [[9, 1, 2, 0, 3, 1]]]")

@@ -1,6 +1,7 @@
 """compile_tokens: which construction, how outputs are read, shorter sequences, tables of multisets, what is refused."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,27 @@ def test_shorter_sequences_with_a_padding_token() -> None:
             c(wrong)
 
 
+def test_a_program_is_saved_as_transformers_are(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    c = pf.compile_tokens(pf.programs.get("sort", 4, 6))
+    c.save_pretrained(tmp_path / "model")
+    x = torch.randint(0, 4, (20, 1, 6), generator=torch.Generator().manual_seed(0)).double()
+    again: Any = pf.from_pretrained(tmp_path / "model")
+    assert torch.equal(again(x), c.to_torch()(x))
+    assert torch.equal(again(x).round(), torch.sort(x, dim=-1).values)
+    with pytest.raises(pf.ProvenformerError, match="a table has no parts"):
+        pf.compile_tokens(counted, "ab", 3).save_pretrained(tmp_path / "table")
+
+
+def test_a_bar_is_shown_where_it_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    pf.compile_tokens(counted, "abcd", 6, equivariant=True, progress=True)
+    shown = capfd.readouterr().err
+    assert "84 multisets, up to 1,512 layers" in shown
+    assert "memorising" in shown
+    pf.compile_tokens(counted, "abcd", 6, equivariant=True)
+    assert capfd.readouterr().err == ""
+
+
 def test_multisets_of_an_equivariant_function(tmp_path: Path) -> None:
     said: list[str] = []
     c = pf.compile_tokens(counted, "abcd", 6, equivariant=True, progress=said.append)
@@ -101,6 +123,12 @@ def test_refused_in_one_line(fn: Callable[[Any], Any], given: dict[str, Any], wo
             fn, **{"vocab": 8, "seq_len": 8, "construction": None if fn is counted else "circuit", **given}
         )
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("answer", ["12", 2**53 + 1, 10**400, Fraction(1, 3), np.int64(2**53 + 1), np.zeros(2)])
+def test_a_table_holds_the_function_s_own_answers_or_none(answer: Any) -> None:
+    with pytest.raises(pf.ProvenformerError, match="must return tokens of the vocabulary or numbers"):
+        pf.compile_tokens(lambda _: [answer, 0], "ab", 2, construction="table")
 
 
 def test_words_attention_and_states() -> None:

@@ -271,6 +271,19 @@ def test_contradictions_are_named_with_what_helps() -> None:
         pf.memorize(x, y, positional=True)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ([[1e17, 1.0], [1e17, 2.0]], "some that differ are equal in float64"),  # 1 and 2 are one beside 1e17
+        ([[1e17, -1e17], [0.0, 1e16]], "smaller inputs"),  # 1e17 and, a position further, -1e17 were one token
+        ([[1e308, -1e308], [0.0, 1.0]], "too far for float64"),
+    ],
+)
+def test_inputs_that_positions_would_merge_are_named_as_that(inputs: Any, words: str) -> None:
+    with pytest.raises(pf.ProvenformerError, match=words):
+        pf.memorize(np.array(inputs)[:, None, :], np.arange(4.0).reshape(2, 1, 2), positional=True)
+
+
 @pytest.mark.parametrize("tokens", [None, 5, [["a"], "b", "c"], "ab", "abz", ["a"] * 4])
 def test_what_is_no_sequence_of_tokens_is_refused(tokens: Any) -> None:
     c = pf.compile_tokens(lambda s: s[::-1], vocab="abc", seq_len=3)

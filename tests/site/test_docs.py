@@ -3,6 +3,7 @@
 import importlib
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from named_tests import functions_of, named_tests
@@ -59,8 +60,13 @@ def test_every_statement_of_the_paper_has_a_row() -> None:
 
 
 def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first two blocks: a built-in target and a function of one's own."""
+    """The first two blocks: a formula, whose circuit is the picture, and a program with what it prints."""
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS.parent / "README.md").read_text(), flags=re.DOTALL)
-    exec(compile("\n".join(blocks[:2]), "README.md", "exec"), {})
+    readme = (DOCS.parent / "README.md").read_text()
+    assert len(readme.splitlines()) < 120
+    blocks = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(compile("\n".join(blocks[:2]), "README.md", "exec"), found)
     assert (tmp_path / "net" / "manifest.json").is_file()
+    assert found["c"].circuit.to_svg() == (DOCS / "_static" / "layer-norm.svg").read_text().rstrip("\n")
+    assert f"# {''.join(found['s']('hgfaabcbed'))} {found['s'].circuit.looks[5, 0]}\n" in readme

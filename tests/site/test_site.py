@@ -22,7 +22,7 @@ DOCS = ROOT / "docs"
 HERE = [
     "circuits-howto.md",
     "explorer.md", "export.md", "findings.md", "index.md", "memorise.md", "own-function.md", "questions.md", "quickstart.md",
-    "benchmark.md", "lens.md", "programs.md", "report.md", "reproduce.md", "study.md", "tokens.md",
+    "benchmark.md", "contextual.md", "lens.md", "programs.md", "report.md", "reproduce.md", "study.md", "tokens.md", "verify.md",
 ]  # fmt: skip
 ELSEWHERE = {
     "certificates.md": "tests/site/test_pages.py",
@@ -45,6 +45,18 @@ def test_every_page_with_code_is_run() -> None:
     for page, file in ELSEWHERE.items():
         text = (ROOT / file).read_text() if file.endswith(".py") else Path(__file__).read_text()
         assert page in text, f"{file} does not run {page}"
+
+
+def test_links_are_by_title_and_proofs_stand_under_proofs() -> None:
+    """No file name as the text of a link, and no proof in a how-to."""
+    how_to = re.search(r":caption: How to\n:hidden:\n(.*?)```", (DOCS / "index.md").read_text(), flags=re.DOTALL)
+    assert how_to
+    for page in DOCS.glob("*.md"):
+        text = page.read_text()
+        for name, target in re.findall(r"\[([^\]\n]+)\]\(([\w-]+\.md)(?:#[\w-]+)?\)", text):
+            assert name not in (target, target.removesuffix(".md")), f"{page.name}: {name}"
+        if page.stem in how_to[1].split():
+            assert "∎" not in text, page.name
 
 
 @pytest.fixture

@@ -159,6 +159,7 @@ def study_command(
     mnli: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
     squad: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="This model only; may be repeated.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Run this seed only; may be repeated.")] = None,
     pretrain_only: Annotated[bool, typer.Option(help="Leave fine-tuning for later.")] = False,
     table_only: Annotated[bool, typer.Option(help="Run nothing; show what is finished.")] = False,
     figure: Annotated[bool, typer.Option(help="Draw figure.svg and curves.svg as well (needs matplotlib).")] = False,
@@ -168,5 +169,6 @@ def study_command(
     if not table_only and (data is None or valid is None or runs is None):
         raise ProvenformerError("a study needs --data, --valid and --runs; or give --table-only for what is finished")
     _bench().study(
-        settings, results, output, data, valid, tuning, short, runs, mnli, squad, only, pretrain_only, table_only, figure, shard
+        settings, results, output, data, valid, tuning, short, runs, mnli, squad, only, seed, pretrain_only, table_only, figure,
+        shard,
     )  # fmt: skip

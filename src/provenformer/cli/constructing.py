@@ -25,6 +25,7 @@ from provenformer.cli.options import (
     Support,
     TargetName,
     TokenDim,
+    Vouched,
     console,
     print_json,
     program_of,
@@ -108,13 +109,14 @@ def compile_target(
     hidden_dim: Annotated[int, typer.Option(help="Hidden units per layer of a table, 4 W: width for depth.")] = 4,
     support: Support = "0,1",
     positional: Positional = False,
+    vouched: Vouched = False,
     lipschitz: Lipschitz = None,
     kind: KindOption = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Save to this folder.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Construct a network with a certificate; save it with -o DIR."""
-    f = target_of(target, token_dim, seq_len, support, positional, lipschitz)
+    f = target_of(target, token_dim, seq_len, support, positional, lipschitz, vouched)
     with working(f"compiling {f.name}") as say:
         c = pf.compile(
             f, tolerance=tolerance, cells_per_axis=cells, norm_order=norm, construction=construction,
@@ -139,6 +141,7 @@ def compile_target(
     if output is not None:
         where, named = one_line(output), f" --target {one_line(target)}" if ":" in target else ""
         named += f" --lipschitz {f.lipschitz!r}" if named and c.certificate.kind == "lipschitz" else ""
+        named += " --vouched" if named and f.vouched else ""
         console.print(f"saved to {where}; check it with: provenformer verify {where}{named}", soft_wrap=True)
 
 
@@ -180,7 +183,7 @@ def compile_program(
         if output is not None:
             c.save(output)
     if as_json:
-        sizes = {"parameters": c.network.parameters, "blocks": c.network.blocks, "heads": c.circuit.sizes}
+        sizes = {"parameters": c.network.parameters, "blocks": c.network.blocks, "heads": c.circuit.heads}
         print_json({**sizes, "certificate": c.certificate.to_json(), "folder": output and str(output)})
         return
     console.print(str(c.circuit), soft_wrap=True)

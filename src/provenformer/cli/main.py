@@ -11,7 +11,7 @@ import typer
 
 from provenformer.base.errors import ProvenformerError, one_line
 from provenformer.base.version import __version__
-from provenformer.cli import bert, constructing, showing, using
+from provenformer.cli import bert, constructing, contextual, showing, using
 from provenformer.cli.options import console
 from provenformer.cli.wording import in_options
 
@@ -19,7 +19,8 @@ ABOUT = """Construct a Transformer for a sequence-to-sequence function, without 
 
 A first look: `provenformer demo`. A network of your own: `compile` (a built-in target, or module:function), then `verify`
 (derives the bound again from the weights), `run`, `report`, `explore`. Sizes before building: `plan`. A data set in the
-weights: `memorize`. A program on tokens: `tokens`. Cheaper mixers for BERT: `bert`."""
+weights: `memorize`. A program on tokens: `tokens`. Cheaper mixers for BERT: `bert`. Is a trained model a contextual mapping:
+`contextual`."""
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=ABOUT)
 
@@ -53,6 +54,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "benchmark": constructing.benchmark,
     "report": showing.write_report,
     "explore": showing.explore,
+    "contextual": contextual.contextual,
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)

@@ -43,6 +43,12 @@ KindOption = Annotated[Kind | None, typer.Option("--kind", help="Of a table's ce
 Norm = Annotated[float, typer.Option("--norm", "-p", help="Norm order p >= 1; inf for the sup norm of a circuit.")]
 Support = Annotated[str, typer.Option("--support", help="The box, LOW,HIGH.")]
 Positional = Annotated[bool, typer.Option("--positional", help="A function of your own that is not equivariant.")]
+Vouched = Annotated[
+    bool,
+    typer.Option(
+        "--vouched", help="Your word that a function of your own is equivariant: its table needs fewer cubes."
+    ),
+]
 Lipschitz = Annotated[float | None, typer.Option("--lipschitz", help="A Lipschitz constant you claim.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Folder = Annotated[Path, typer.Argument(help="A folder written by `compile` or `memorize`.")]
@@ -52,26 +58,41 @@ Against = Annotated[
 Trust = Annotated[
     bool, typer.Option("--trust-target", help="Import the function that the folder names. This runs its module.")
 ]
-Vouched = Annotated[
+ItsLipschitz = Annotated[
     float | None, typer.Option("--lipschitz", help="A Lipschitz constant of the --target, if the claim rests on one.")
 ]
+ItsVouched = Annotated[bool, typer.Option("--vouched", help="Your word that the --target is equivariant.")]
 Vanishes = Annotated[bool, typer.Option("--vanishes-outside", help="The --target is 0 outside its box.")]
 Sequences = Annotated[
     str, typer.Option("--input", "-i", help="Sequences: a .json or .npy file, '-' for JSON on standard input.")
 ]
 
 
-def target_of(name: str, d: int, n: int, support: str, positional: bool, lipschitz: float | None) -> Target:
+def target_of(
+    name: str, d: int, n: int, support: str, positional: bool, lipschitz: float | None, vouched: bool = False
+) -> Target:
     try:
         low, high = (float(v) for v in support.split(","))
     except ValueError as error:
         raise ProvenformerError(f"--support {support} is not LOW,HIGH; for example --support -1,1.") from error
     if ":" not in name:
         return targets.get(name, d, n, (low, high))
-    return Target(typed_function(name), d, n, not positional, lipschitz, (low, high), name)
+    return Target(typed_function(name), d, n, not positional, lipschitz, (low, high), name, vouched=vouched)
 
 
-def against(saved: Saved, name: str, lipschitz: float | None = None, vanishes_outside: bool = False) -> Target:
+def function_of(
+    saved: Saved, name: str, lipschitz: float | None = None, vanishes_outside: bool = False, vouched: bool = False
+) -> Target | TokenProgram:
+    """The function, or the program on tokens, that the user names for a saved network."""
+    spec = saved.manifest["target"]
+    if spec["source"] == "program":
+        return program_of(name, spec["vocab_size"], spec["seq_len"])
+    return against(saved, name, lipschitz, vanishes_outside, vouched)
+
+
+def against(
+    saved: Saved, name: str, lipschitz: float | None = None, vanishes_outside: bool = False, vouched: bool = False
+) -> Target:
     """The function that the user names for a saved network: sizes and box are the folder's, facts about it the user's.
 
     A network without positions is about functions that are equivariant, so that is assumed; the claim says so.
@@ -87,7 +108,8 @@ def against(saved: Saved, name: str, lipschitz: float | None = None, vanishes_ou
     if ":" not in name:
         return targets.get(name, net.token_dim, net.seq_len, support)
     return Target(
-        typed_function(name), net.token_dim, net.seq_len, net.positions is None, lipschitz, support, name, vanishes_outside
+        typed_function(name), net.token_dim, net.seq_len, net.positions is None, lipschitz, support, name, vanishes_outside,
+        vouched,
     )  # fmt: skip
 
 

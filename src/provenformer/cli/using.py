@@ -17,6 +17,8 @@ from provenformer.cli.options import (
     Cells,
     Folder,
     How,
+    ItsLipschitz,
+    ItsVouched,
     Positional,
     SeqLen,
     Sequences,
@@ -25,13 +27,12 @@ from provenformer.cli.options import (
     TokenDim,
     Trust,
     Vanishes,
-    Vouched,
     against,
     console,
     errors,
+    function_of,
     print_json,
     print_sequences,
-    program_of,
     read_sequences,
     target_of,
     working,
@@ -73,22 +74,20 @@ def _outside(saved: Saved, x: FloatArray) -> str | None:
 def verify(
     folder: Folder,
     target: Against = None,
-    lipschitz: Vouched = None,
+    lipschitz: ItsLipschitz = None,
     vanishes_outside: Vanishes = False,
+    vouched: ItsVouched = False,
     trust_target: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Check a saved network independently: re-derive the bound from the weights. Exit code 1 if it does not hold."""
-    if target is None and (lipschitz is not None or vanishes_outside):
-        raise ProvenformerError("--lipschitz and --vanishes-outside are what you say of the --target; name it, too.")
+    if target is None and (lipschitz is not None or vanishes_outside or vouched):
+        raise ProvenformerError(
+            "--lipschitz, --vanishes-outside and --vouched are what you say of the --target; name it, too."
+        )
     given: pf.Target | pf.TokenProgram | None = None
     if target is not None:
-        saved = pf.load(folder, check_hashes=False)
-        spec = saved.manifest["target"]
-        if spec["source"] == "program":
-            given = program_of(target, spec["vocab_size"], spec["seq_len"])
-        else:
-            given = against(saved, target, lipschitz, vanishes_outside)
+        given = function_of(pf.load(folder, check_hashes=False), target, lipschitz, vanishes_outside, vouched)
     with working(f"verifying {folder}"):
         report = pf.verify(folder, given, trust_target=trust_target)
     if as_json:
