@@ -134,8 +134,7 @@ def circuit_view(subject: CircuitSubject) -> dict[str, Any]:
         "channels": network.model_dim, "parameters": network.parameters,
     }  # fmt: skip
     single = certificate.bounds.get("float32")
-    if subject.token_names:
-        norm = f"exact on all {len(subject.token_names)}^{subject.seq_len} sequences: |f - g|"
+    tokens = len(subject.token_names)
     return {
         "name": subject.target_name,
         "token_dim": subject.token_dim,
@@ -148,6 +147,7 @@ def circuit_view(subject: CircuitSubject) -> dict[str, Any]:
         "bound": {
             "value": certificate.bound,
             "text": f"{norm} ≤ {upper(certificate.bound)}",
+            "where": f"exact on all {tokens}^{subject.seq_len} sequences" if tokens else "for every input of the box",
             "basis": certificate.basis,
         },
         "float32": "no bound: rounding leaves the planned ranges" if single is None else f"≤ {upper(single)}",

@@ -196,7 +196,7 @@ export function circuitsPage(start, asked) {
     const [left, size] = circuit.bound.text.split("≤");
     bound.replaceChildren(claim(/p = ([^)]*)/.exec(left)?.[1] ?? null, size.trim()));
     bound.dataset.value = circuit.bound.value;
-    const small = circuit.rejected === null ? `for every ${circuit.names.length ? "sequence" : "input of the box"}, in float64; in float32 ${circuit.float32}` : `not confirmed: ${circuit.rejected}`;
+    const small = circuit.rejected === null ? `${circuit.bound.where}, in float64; in float32 ${circuit.float32}` : `not confirmed: ${circuit.rejected}`;
     bound.append(Object.assign(document.createElement("small"), { textContent: small }));
     table("circuit-terms", null, circuit.terms.map((t) => [{ text: t.name }, { text: t.meaning, className: "text" }, { text: t.text, value: t.value }]));
     const list = d3.select("#circuit-sizes");
