@@ -240,27 +240,47 @@ class TokenGraph:
         """Whether it is the same at every token."""
         return len(np.unique(lin.constant)) == 1 and all(self.atoms[a].uniform for a, _ in lin.terms)
 
-    def words(self, lin: Lin) -> str:
-        """In words."""
-        shown = []
+    def words(self, lin: Lin, bracket: bool = True) -> str:
+        """In words; what is added comes before what is taken off. A sum stands in brackets, if it may be part of something."""
         facts, rest = self._apart(lin)
-        for c, name in [(c, fact.words) for c, fact in facts] + [(c, self.atoms[atom].words) for atom, c in rest]:
-            sign = "-" if c < 0 else "+"
-            shown.append(f"{sign} {'' if abs(c) == 1 else f'{abs(c)} '}{name}")
-        values = np.unique(lin.constant)
-        n = self.seq_len
-        if len(values) == 1:
-            if values[0] or not shown:
-                shown.append(f"{'-' if values[0] < 0 else '+'} {abs(int(values[0]))}")
-        elif (lin.constant == np.arange(n) + lin.constant[0]).all():
-            shown.append("+ position" + (f" + {int(lin.constant[0])}" if lin.constant[0] else ""))
-        elif (lin.constant == lin.constant[0] - np.arange(n)).all():
-            shown.append(f"+ {int(lin.constant[0])} - position")
-        else:
-            shown.append("+ (known per position)")
-        text = " ".join(shown).removeprefix("+ ").replace("- ", "-", 1) if shown[0][0] == "-" else " ".join(shown)[2:]
-        text = f"({text})" if len(shown) > 1 else text
+        parts = [(c, fact.words) for c, fact in facts] + [(c, self.atoms[atom].words) for atom, c in rest]
+        parts = sorted(parts + _places(lin.constant, alone=not parts), key=lambda part: part[0] < 0)
+        number = int(lin.constant[0]) if _steps(lin.constant) is not None else 0
+        if number or not parts:
+            leads = number > 0 and bool(parts) and parts[0][0] < 0
+            parts.insert(0 if leads else len(parts), (number, ""))
+        text = ""
+        for c, name in parts:
+            sign = (" - " if c < 0 else " + ") if text else "-" * (c < 0)
+            text += sign + (f"{abs(c)}" if not name else name if abs(c) == 1 else f"{abs(c)} {name}")
+        text = f"({text})" if len(parts) > 1 and (bracket or lin.den > 1) else text
         return text if lin.den == 1 else f"{text} / {lin.den}"
+
+
+def grouped(words: str) -> str:
+    """As one operand: (number of tokens with [x = 0]) % 2."""
+    return words if " " not in words or words[0] + words[-1] in ("()", "[]") else f"({words})"
+
+
+def _steps(constant: Ints) -> int | None:
+    """By how much a known number rises from token to token, 0, 1 or -1; None: otherwise."""
+    steps = set(np.diff(constant).tolist())
+    return steps.pop() if len(steps) == 1 and steps <= {-1, 0, 1} else None
+
+
+def _places(constant: Ints, alone: bool) -> list[tuple[int, str]]:
+    """What a known number has of the position, beside its first value. `alone`: nothing is added to it."""
+    steps, n = _steps(constant), len(constant)
+    if steps is not None:
+        return [(steps, "position")] if steps else []
+    where = np.flatnonzero(constant)
+    if not alone or set(constant.tolist()) != {0, 1} or where[-1] - where[0] + 1 != len(where):
+        return [(1, "(a number by position)")]
+    first, last = int(where[0]), int(where[-1])
+    if first == last:
+        return [(1, f"[position = {first}]")]
+    lower, upper = f"{first} <= " * (first > 0), f" <= {last}" * (last < n - 1)
+    return [(1, f"[{lower}position{upper}]" if upper else f"[position >= {first}]")]
 
 
 def evaluate(graph: TokenGraph, x: Ints) -> list[Ints]:

@@ -16,6 +16,7 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.symbols.tokens.graph import TABLE_LIMIT, Ints, Lin, Part, Pick, TokenGraph, Total, Units
 
 ONE_DIGIT = 24  # tokens up to which a position is one number in the scores of heads
+TOO_OFTEN = ", the own one too often"
 SMALLEST_STEP = 2.0**-12  # between values of a table's argument: below, float32 does not tell them apart
 Function = Callable[[Fraction], int | Fraction | bool]
 
@@ -290,8 +291,8 @@ def _total(graph: TokenGraph, weights: Ints, atom: int, words: Callable[[str], s
     name = words(source.words)
     if missing.any():
         balanced = weights + np.diag(missing)
-        own = product(graph, graph.lin(missing), graph.atom(atom), f"what {name} has too much of the own token")
-        both = _total(graph, balanced, atom, lambda _: f"{name} and too much of the own one")
+        own = product(graph, graph.lin(missing), graph.atom(atom), f"what the own token adds too often to the {name}")
+        both = _total(graph, balanced, atom, lambda _: f"{name}{TOO_OFTEN}")
         low, high = weights @ source.low, weights @ source.high
         return graph.state(add(graph, (1, both), (-1, own)), low, high, name)
     low, high = weights @ source.low, weights @ source.high
@@ -337,12 +338,21 @@ def gather(graph: TokenGraph, value: Lin, index: Lin) -> Lin:
         raise ProvenformerError(
             f"an index of tokens ranges from {low} to {high}, not within 0 to {n - 1}; bound it, say np.clip(index, 0, {n - 1})."
         )
-    words = f"{graph.words(value)} at token {graph.words(index)}"
+    named = graph.words(index)
+    at = f"at {named}" if named.startswith("the ") else f"at token {named}"
     if index.known:
-        return moved(graph, value, index.constant, f"at token {graph.words(index)}")
+        return moved(graph, value, index.constant, at)
     own, keys = digits(graph, index), digits(graph, position(graph))
     squares = sum((key.constant * key.constant for key in keys), np.zeros(n, np.int64))
-    return pick(graph, own, [add(graph, (2, key)) for key in keys], -squares[None], value, "position", words)
+    return pick(
+        graph,
+        own,
+        [add(graph, (2, key)) for key in keys],
+        -squares[None],
+        value,
+        "position",
+        f"{graph.words(value)} {at}",
+    )
 
 
 def digits(graph: TokenGraph, lin: Lin) -> list[Lin]:
@@ -369,7 +379,7 @@ def first_largest(graph: TokenGraph, value: Lin, sign: int) -> Lin:
     """The first token of largest (smallest) value: scores n v(k) - k differ."""
     n = graph.seq_len
     key = add(graph, (sign * n * value.den, value))
-    words = f"first token of {'largest' if sign > 0 else 'smallest'} {graph.words(value)}"
+    words = f"the first token of {'largest' if sign > 0 else 'smallest'} {graph.words(value)}"
     return pick(graph, [constant(graph, 1)], [key], -np.arange(n)[None], position(graph), "order", words)
 
 
@@ -400,5 +410,6 @@ def sort(graph: TokenGraph, value: Lin) -> Lin:
         parts.append(part(graph, free, (start + unit * np.arange(size) >= 0).astype(np.int64)))
     if not parts:
         return value
-    atom = units(graph, parts, f"{name}, sorted, in steps", 0, count - 1)
+    counted = "" if (low, step, value.den) == (0, 1, 1) else ", in steps from the lowest value on"
+    atom = units(graph, parts, f"{name}, sorted{counted}", 0, count - 1)
     return add(graph, (Fraction(step, value.den), atom), (Fraction(low, value.den), constant(graph, 1)))
