@@ -124,6 +124,7 @@ class Atom:
     low: Ints  # (n,)
     high: Ints
     uniform: bool
+    fixed: bool  # whether it is known at every token, after all
     words: str
     rough: (
         int  # what its channel carries of rounding in heads: 2 that of a sum over tokens, 1 that of one token, 0 none
@@ -164,7 +165,8 @@ class TokenGraph:
                     f"{words} may reach {int(high.max()):,} (limit {LARGEST:,}); use smaller numbers."
                 )
             self._numbers[key] = len(self.atoms)
-            self.atoms.append(Atom(operation, low, high, uniform, words, self._rough(operation)))
+            fixed = bool((low == high).all())
+            self.atoms.append(Atom(operation, low, high, uniform, fixed, words, self._rough(operation)))
         return self._numbers[key]
 
     def rough(self, lin: Lin) -> int:
@@ -183,7 +185,7 @@ class TokenGraph:
         for atom, coefficient in terms:
             found[atom] = found.get(atom, 0) + int(coefficient)
         kept = {atom: c for atom, c in sorted(found.items()) if c}
-        for atom in [a for a in kept if (self.atoms[a].low == self.atoms[a].high).all()]:  # known after all
+        for atom in [a for a in kept if self.atoms[a].fixed]:
             known += kept.pop(atom) * self.atoms[atom].low
         common = gcd(den, *kept.values(), int(np.gcd.reduce(known)))
         if common > 1:
@@ -264,8 +266,8 @@ def grouped(words: str) -> str:
 
 def _steps(constant: Ints) -> int | None:
     """By how much a known number rises from token to token, 0, 1 or -1; None: otherwise."""
-    steps = set(np.diff(constant).tolist())
-    return steps.pop() if len(steps) == 1 and steps <= {-1, 0, 1} else None
+    places = np.arange(len(constant))
+    return next((rise for rise in (0, 1, -1) if (constant == constant[0] + rise * places).all()), None)
 
 
 def _places(constant: Ints, alone: bool) -> list[tuple[int, str]]:

@@ -94,9 +94,9 @@ def grid(graph: TokenGraph, lin: Lin) -> tuple[int, int, int]:
 def table(graph: TokenGraph, lin: Lin, function: Function, words: str, flat: bool = False) -> Lin:
     """function(lin) at every token; known functions and lines need no units. `flat`: all errors of `lin` end here."""
     grid(graph, lin)  # refused if values are too close or too many
-    lin, function = _primitive(graph, lin, function)
+    den, (lin, factor, start) = lin.den, _primitive(graph, lin)
     low, step, count = grid(graph, lin)
-    values = [Fraction(function(Fraction(low + i * step))) for i in range(count)]
+    values = [Fraction(function(Fraction((low + i * step) * factor + start, den))) for i in range(count)]
     if count == 1 or len(set(values)) == 1:
         return constant(graph, values[0])
     slope = (values[1] - values[0]) / step
@@ -106,7 +106,7 @@ def table(graph: TokenGraph, lin: Lin, function: Function, words: str, flat: boo
         index = (lin.constant - low) // step
         return known(graph, [values[i] for i in index])
     den = lcm(*(v.denominator for v in values))
-    made = part(graph, lin, np.array([int(v * den) for v in values], dtype=np.int64), flat)
+    made = part(graph, lin, np.array([v.numerator * (den // v.denominator) for v in values], dtype=np.int64), flat)
     return add(graph, (Fraction(1, den), units(graph, [made], words)))
 
 
@@ -133,14 +133,14 @@ def snapped(graph: TokenGraph, lin: Lin, within: tuple[int, int] | None = None) 
     return add(graph, (Fraction(step, lin.den), atom), (Fraction(low, lin.den), constant(graph, 1)))
 
 
-def _primitive(graph: TokenGraph, lin: Lin, function: Function) -> tuple[Lin, Function]:
-    """The same function of a whole number: no offset, no common factor, first coefficient positive. So equal readings are one."""
+def _primitive(graph: TokenGraph, lin: Lin) -> tuple[Lin, int, int]:
+    """(z, factor, start): the numerator is factor * z + start, z without offset or common factor, its first coefficient
+    positive. So equal readings are one.
+    """
     start = int(lin.constant[0])
     factor = gcd(*(c for _, c in lin.terms), int(np.gcd.reduce(lin.constant - start))) or 1
     factor = -factor if lin.terms and lin.terms[0][1] < 0 else factor
-    plain = graph.lin((lin.constant - start) // factor, [(atom, c // factor) for atom, c in lin.terms])
-    den = lin.den
-    return plain, lambda v: function((v * factor + start) / Fraction(den))
+    return graph.lin((lin.constant - start) // factor, [(atom, c // factor) for atom, c in lin.terms]), factor, start
 
 
 def units(graph: TokenGraph, parts: Sequence[Part], words: str, low: object = None, high: object = None) -> Lin:
@@ -148,10 +148,10 @@ def units(graph: TokenGraph, parts: Sequence[Part], words: str, low: object = No
     least, most = np.zeros(graph.seq_len, np.int64), np.zeros(graph.seq_len, np.int64)
     for one in parts:
         a, b = ((v - one.low) // one.step for v in graph.bounds(one.of))
-        for j, (i, k) in enumerate(zip(a, b, strict=True)):
-            reached = one.values[i : k + 1]
-            least[j] += reached.min()
-            most[j] += reached.max()
+        for i, k in set(zip(a.tolist(), b.tolist(), strict=True)):  # most tokens have the same ends
+            here, reached = (a == i) & (b == k), one.values[i : k + 1]
+            least[here] += reached.min()
+            most[here] += reached.max()
     if low is not None:
         least = np.maximum(least, np.asarray(low, dtype=np.int64))
     if high is not None:

@@ -269,7 +269,12 @@ def _index_of(graph: TokenGraph, lin: Lin) -> Ints:
 
 def _indices(graph: TokenGraph, lin: Lin) -> Callable[[Fraction], int]:
     low, step, count = grid(graph, lin)
-    return lambda v: min(max(int((v * lin.den - low) // step), 0), count - 1)
+
+    def index(value: Fraction) -> int:
+        numerator = value.numerator * lin.den // value.denominator
+        return min(max((numerator - low) // step, 0), count - 1)
+
+    return index
 
 
 def _among(graph: TokenGraph, lin: Lin, members: NDArray[np.bool_], words: str) -> Lin:
@@ -279,11 +284,11 @@ def _among(graph: TokenGraph, lin: Lin, members: NDArray[np.bool_], words: str) 
 
 
 def _named(graph: TokenGraph, lin: Lin, members: NDArray[np.bool_]) -> str:
-    values = [str(v) for v, member in zip(_values(graph, lin), members, strict=True) if member]
+    (low, step, _), where = grid(graph, lin), np.flatnonzero(members)
+    values = [str(Fraction(low + step * int(i), lin.den)) for i in where]
     name = grouped(graph.words(lin))
     if len(values) == 1:
         return f"[{name} = {values[0]}]"
-    where = np.flatnonzero(members)
     if len(where) and where[-1] - where[0] + 1 == len(where):
         return f"[{values[0]} <= {name} <= {values[-1]}]"
     return f"[{name} in {', '.join(values[:4])}{', ..' if len(values) > 4 else ''}]"
