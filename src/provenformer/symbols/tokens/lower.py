@@ -410,6 +410,6 @@ def sort(graph: TokenGraph, value: Lin) -> Lin:
         parts.append(part(graph, free, (start + unit * np.arange(size) >= 0).astype(np.int64)))
     if not parts:
         return value
-    counted = "" if (low, step, value.den) == (0, 1, 1) else ", in steps from the lowest value on"
-    atom = units(graph, parts, f"{name}, sorted{counted}", 0, count - 1)
+    in_steps = "" if (low, step, value.den) == (0, 1, 1) else ", in steps from the lowest value on"
+    atom = units(graph, parts, f"{name}, sorted{in_steps}", 0, count - 1)
     return add(graph, (Fraction(step, value.den), atom), (Fraction(low, value.den), constant(graph, 1)))
