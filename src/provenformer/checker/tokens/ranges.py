@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import gcd
 
 import numpy as np
@@ -34,8 +35,9 @@ class Ranges:
     high: FloatArray
     _found: dict[object, Ends] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def size(self) -> FloatArray:
+        """Of every atom, once all of them have their range."""
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
     def interval(self, lin: Lin) -> Ends:
@@ -113,8 +115,9 @@ class Ranges:
         if switch is None or len(parts) < 2:
             return plain
         low, high = np.full_like(plain[0], np.inf), np.full_like(plain[0], -np.inf)
+        known: dict[object, tuple[Lin, float, float]] = {}
         for case in cases(self, switch):
-            found = self._in_case(parts, case)
+            found = self._in_case(parts, case, known)
             low, high = np.minimum(low, found[0]), np.maximum(high, found[1])
         return _both(plain, (low, high))
 
@@ -126,35 +129,44 @@ class Ranges:
         points = np.arange(first.min(), last.max() + 1)
         values = together(same, points)
         low, high = np.empty(n), np.empty(n)
-        for j, (a, b) in enumerate(zip((first - points[0]).astype(int), (last - points[0]).astype(int), strict=True)):
-            low[j], high[j] = values[a : b + 1].min(), values[a : b + 1].max()
+        ends = list(zip((first - points[0]).astype(int).tolist(), (last - points[0]).astype(int).tolist(), strict=True))
+        found = {(a, b): (values[a : b + 1].min(), values[a : b + 1].max()) for a, b in set(ends)}
+        for j, reached in enumerate(ends):
+            low[j], high[j] = found[reached]
         return low, high
 
-    def _in_case(self, parts: list[Weighted], case: dict[int, int]) -> Ends:
-        """With the switches as the case says: lines are added up first."""
+    def _in_case(
+        self, parts: list[Weighted], case: dict[int, int], known: dict[object, tuple[Lin, float, float]]
+    ) -> Ends:
+        """With the switches as the case says: lines are added up first. `known`: parts that were looked at in other cases."""
         n = self.graph.seq_len
-        low, high = np.zeros(n), np.zeros(n)
+        low, high = 0.0, 0.0
         terms: list[tuple[int, int]] = []
         constant = np.zeros(n, np.int64)
-        for c, part in parts:
-            of = fixed(part.of, case)
-            a, b = self.interval(of)
-            points = np.arange(a.min(), b.max() + part.step, part.step)
-            values = part_values(part, points[points <= b.max()])
-            rises = np.diff(values)
-            line = len(rises) == 0 or bool((rises == rises[0]).all())
-            if line and (len(rises) == 0 or rises[0] == 0):
-                constant += c * int(values[0])
-            elif line and rises[0] % part.step == 0:
-                slope = int(rises[0]) // part.step
-                constant += c * (int(values[0]) - slope * int(points[0])) + c * slope * of.constant
-                terms += [(atom, c * slope * k) for atom, k in of.terms]
-            else:
-                low, high = (
-                    low + min(c * values.min(), c * values.max()),
-                    high + max(c * values.min(), c * values.max()),
-                )
-        return _plus((low, high), self.reach(_lin(constant, terms)))
+        for i, (c, part) in enumerate(parts):
+            own = i, tuple(case[a] for a, _ in part.of.terms if a in case)
+            if own not in known:
+                known[own] = self._line_or_ends(part, fixed(part.of, case))
+            line, least, most = known[own]
+            constant += c * line.constant
+            terms += [(atom, c * k) for atom, k in line.terms]
+            low, high = low + min(c * least, c * most), high + max(c * least, c * most)
+        return _plus((np.full(n, low), np.full(n, high)), self.reach(_lin(constant, terms)))
+
+    def _line_or_ends(self, part: Part, of: Lin) -> tuple[Lin, float, float]:
+        """A part of this combination as a line and the least and most of the rest: one of both is 0."""
+        a, b = self.interval(of)
+        points = np.arange(a.min(), b.max() + part.step, part.step)
+        values = part_values(part, points[points <= b.max()])
+        rises = np.diff(values)
+        flat = np.zeros(self.graph.seq_len, np.int64)
+        if len(rises) == 0 or not rises.any():
+            return Lin(flat + int(values[0]), ()), 0.0, 0.0
+        if (rises == rises[0]).all() and rises[0] % part.step == 0:
+            slope = int(rises[0]) // part.step
+            start = int(values[0]) - slope * int(points[0])
+            return Lin(start + slope * of.constant, tuple((atom, slope * k) for atom, k in of.terms)), 0.0, 0.0
+        return Lin(flat, ()), float(values.min()), float(values.max())
 
 
 def ranges_of(graph: TokenGraph) -> Ranges:

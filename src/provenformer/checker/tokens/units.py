@@ -60,7 +60,7 @@ def _error(
     """How far a channel may be from the atom."""
     writing = np.flatnonzero(block.W_2[channel])
     found = by_argument([(1, part) for part in operation.parts])
-    belongs = [_best([z for z, _ in found], reading, int(i), state) for i in writing]
+    belongs = _best([z for z, _ in found], reading, writing, state)
     groups = []
     for g, (z, same) in enumerate(found):
         mine = np.array([k for k, best in enumerate(belongs) if best == g], dtype=np.int64)
@@ -87,15 +87,17 @@ def _error(
     return worst
 
 
-def _best(arguments: list[Lin], reading: Reading, unit: int, state: State) -> int:
-    """The argument that a unit reads: the one of which the least is left. Any choice gives a true bound."""
+def _best(arguments: list[Lin], reading: Reading, units: Ints, state: State) -> list[int]:
+    """The argument that each unit reads: the one of which the least is left. Any choice gives a true bound."""
+    if len(arguments) == 1:
+        return [0] * len(units)
     left = []
     for z in arguments:
         known, atoms = combination(z, reading.atoms.shape[1])
-        slope = _slope(reading.atoms[unit], atoms, reading.known[unit], known)
-        rest = np.abs(reading.atoms[unit] - slope * atoms) @ state.ranges.size
-        left.append(float(np.ptp(reading.known[unit] - slope * known)) + float(rest.max()))
-    return int(np.argmin(left))
+        slopes = np.array([_slope(reading.atoms[i], atoms, reading.known[i], known) for i in units])[:, None]
+        rest = np.abs(reading.atoms[units] - slopes * atoms) @ state.ranges.size
+        left.append(np.ptp(reading.known[units] - slopes * known, axis=1) + rest.max(axis=1))
+    return [int(i) for i in np.argmin(left, axis=0)]
 
 
 def _slope(atoms: FloatArray, wanted: FloatArray, known: FloatArray, wanted_known: FloatArray) -> float:

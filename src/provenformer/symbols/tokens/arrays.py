@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from provenformer.base.errors import ProvenformerError
 from provenformer.symbols.tokens import lower
 from provenformer.symbols.tokens.graph import Lin, TokenGraph
-from provenformer.symbols.tokens.selectors import Selector
+from provenformer.symbols.tokens.selectors import Selector, related
 
 
 class Refused(ProvenformerError):  # noqa: N818  (a verdict, as base.errors.Rejected)
@@ -178,23 +178,9 @@ def tokens_like(like: Tokens, value: Any) -> Tokens:
     if array.shape == (n, n) and truth:
         zero = lower.constant(graph, 0)
         relation = array.astype(np.int64)
-        mask = Selector(graph, relation, zero, zero, np.array([[[False]], [[True]]]), _mask_words(array))
+        mask = Selector(graph, relation, zero, zero, np.array([[[False]], [[True]]]), related(array)[0])
         return Tokens(graph, (n, n), selector=mask, truth=True)
     raise Refused(f"an array of shape {array.shape} does not fit {n} tokens.")
-
-
-def _mask_words(mask: Any) -> str:
-    n = len(mask)
-    j, k = np.indices((n, n))
-    for words, relation in (
-        ("an earlier token", k < j),
-        ("an earlier token or itself", k <= j),
-        ("a later token", k > j),
-        ("another token", k != j),
-    ):
-        if (mask == relation).all():
-            return words
-    return "a relation of positions"
 
 
 def spread(first: Tokens, second: Tokens) -> tuple[tuple[int, ...], Tokens, Tokens]:

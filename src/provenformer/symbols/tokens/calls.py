@@ -104,7 +104,7 @@ def _over_keys(how: str, array: Tokens) -> tuple[Lin, bool]:
         return (found if how == "sum" else lower.add(g, (Fraction(1, n), found))), False
     if how in ("argmax", "argmin") and array.chosen is None:
         at, there = (s if how == "argmax" else s.negated()).extreme(-1)
-        return lower.gate(g, there, at, f"first token with {s.words}, or 0"), False
+        return lower.gate(g, there, at, f"the first token with {s.words}, or 0"), False
     if how in ("max", "min") and array.chosen is not None and array.chosen.known:
         return _extreme_position(array, s, array.chosen, how), False
     raise Refused(
@@ -130,7 +130,7 @@ def _extreme_position(array: Tokens, s: Selector, chosen: Lin, how: str) -> Lin:
     return lower.add(
         g,
         (array.otherwise, lower.constant(g, 1)),
-        (1, lower.product(g, there, above, f"{word} token with {s.words}, or none")),
+        (1, lower.product(g, there, above, f"the {word} token with {s.words}, or none")),
     )
 
 
@@ -211,7 +211,9 @@ def argsort(array: Any, axis: Any = -1, **given: Any) -> Tokens:
     if not stable:
         raise Refused("np.argsort may order equal tokens in any way; use kind='stable'.")
     return Tokens(
-        g, (n,), lower.inverse(g, ranks, lower.position(g), f"token of rank position by {g.words(array.lin)}")
+        g,
+        (n,),
+        lower.inverse(g, ranks, lower.position(g), f"the token whose rank by {g.words(array.lin)} is the own place"),
     )
 
 
@@ -229,12 +231,7 @@ def take_along_axis(array: Any, indices: Any, axis: Any = -1) -> Tokens:
 def roll(array: Any, shift: Any, axis: Any = None) -> Tokens:
     _axis(array, axis)
     n = _all_tokens(array, "np.roll")
-    return _known_move(
-        array,
-        (np.arange(n) - int(shift)) % n,
-        n,
-        f"{abs(int(shift))} token{'' if abs(int(shift)) == 1 else 's'} {'before' if shift > 0 else 'later'}",
-    )
+    return _known_move(array, (np.arange(n) - int(shift)) % n, n, _away(-int(shift)))
 
 
 def flip(array: Any, axis: Any = None) -> Tokens:
@@ -247,6 +244,10 @@ def _known_move(array: Tokens, source: Ints, size: int, words: str) -> Tokens:
     n = array.graph.seq_len
     full = np.concatenate([source, np.full(n - size, -1)])
     return Tokens(array.graph, (size,), lower.moved(array.graph, array.lin, full, words), truth=array.truth)  # type: ignore[arg-type]
+
+
+def _away(steps: int) -> str:
+    return f"{abs(steps)} token{'' if abs(steps) == 1 else 's'} {'before' if steps < 0 else 'later'}"
 
 
 def concatenate(arrays: Sequence[Any], axis: Any = 0, **unknown: Any) -> Tokens:
@@ -266,8 +267,9 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, **unknown: Any) -> Tokens:
         assert placed is not None
         if start or size == 1:
             source = np.where(here, k - start if size > 1 else 0, -1)
-            placed = lower.moved(g, placed, source, f"{start} tokens before")
-        words = f"{g.words(placed)} from token {start} on"
+            placed = lower.moved(g, placed, source, _away(-start))
+        where = f"from token {start} on" if start + size == n else f"tokens {start} to {start + size - 1}"
+        words = f"{g.words(placed)} ({where})"
         found.append((1, lower.product(g, g.lin(here.astype(np.int64)), placed, words)))
         start += size
     if start == 1:  # one number, which stands for all tokens

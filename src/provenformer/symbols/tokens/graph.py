@@ -124,6 +124,7 @@ class Atom:
     low: Ints  # (n,)
     high: Ints
     uniform: bool
+    fixed: bool  # whether it is known at every token, after all
     words: str
     rough: (
         int  # what its channel carries of rounding in heads: 2 that of a sum over tokens, 1 that of one token, 0 none
@@ -164,7 +165,8 @@ class TokenGraph:
                     f"{words} may reach {int(high.max()):,} (limit {LARGEST:,}); use smaller numbers."
                 )
             self._numbers[key] = len(self.atoms)
-            self.atoms.append(Atom(operation, low, high, uniform, words, self._rough(operation)))
+            fixed = bool((low == high).all())
+            self.atoms.append(Atom(operation, low, high, uniform, fixed, words, self._rough(operation)))
         return self._numbers[key]
 
     def rough(self, lin: Lin) -> int:
@@ -183,7 +185,7 @@ class TokenGraph:
         for atom, coefficient in terms:
             found[atom] = found.get(atom, 0) + int(coefficient)
         kept = {atom: c for atom, c in sorted(found.items()) if c}
-        for atom in [a for a in kept if (self.atoms[a].low == self.atoms[a].high).all()]:  # known after all
+        for atom in [a for a in kept if self.atoms[a].fixed]:
             known += kept.pop(atom) * self.atoms[atom].low
         common = gcd(den, *kept.values(), int(np.gcd.reduce(known)))
         if common > 1:
@@ -240,27 +242,47 @@ class TokenGraph:
         """Whether it is the same at every token."""
         return len(np.unique(lin.constant)) == 1 and all(self.atoms[a].uniform for a, _ in lin.terms)
 
-    def words(self, lin: Lin) -> str:
-        """In words."""
-        shown = []
+    def words(self, lin: Lin, bracket: bool = True) -> str:
+        """In words; what is added comes before what is taken off. A sum stands in brackets, if it may be part of something."""
         facts, rest = self._apart(lin)
-        for c, name in [(c, fact.words) for c, fact in facts] + [(c, self.atoms[atom].words) for atom, c in rest]:
-            sign = "-" if c < 0 else "+"
-            shown.append(f"{sign} {'' if abs(c) == 1 else f'{abs(c)} '}{name}")
-        values = np.unique(lin.constant)
-        n = self.seq_len
-        if len(values) == 1:
-            if values[0] or not shown:
-                shown.append(f"{'-' if values[0] < 0 else '+'} {abs(int(values[0]))}")
-        elif (lin.constant == np.arange(n) + lin.constant[0]).all():
-            shown.append("+ position" + (f" + {int(lin.constant[0])}" if lin.constant[0] else ""))
-        elif (lin.constant == lin.constant[0] - np.arange(n)).all():
-            shown.append(f"+ {int(lin.constant[0])} - position")
-        else:
-            shown.append("+ (known per position)")
-        text = " ".join(shown).removeprefix("+ ").replace("- ", "-", 1) if shown[0][0] == "-" else " ".join(shown)[2:]
-        text = f"({text})" if len(shown) > 1 else text
+        parts = [(c, fact.words) for c, fact in facts] + [(c, self.atoms[atom].words) for atom, c in rest]
+        parts = sorted(parts + _places(lin.constant, alone=not parts), key=lambda part: part[0] < 0)
+        number = int(lin.constant[0]) if _steps(lin.constant) is not None else 0
+        if number or not parts:
+            leads = number > 0 and bool(parts) and parts[0][0] < 0
+            parts.insert(0 if leads else len(parts), (number, ""))
+        text = ""
+        for c, name in parts:
+            sign = (" - " if c < 0 else " + ") if text else "-" * (c < 0)
+            text += sign + (f"{abs(c)}" if not name else name if abs(c) == 1 else f"{abs(c)} {name}")
+        text = f"({text})" if len(parts) > 1 and (bracket or lin.den > 1) else text
         return text if lin.den == 1 else f"{text} / {lin.den}"
+
+
+def grouped(words: str) -> str:
+    """As one operand: (number of tokens with [x = 0]) % 2."""
+    return words if " " not in words or words[0] + words[-1] in ("()", "[]") else f"({words})"
+
+
+def _steps(constant: Ints) -> int | None:
+    """By how much a known number rises from token to token, 0, 1 or -1; None: otherwise."""
+    places = np.arange(len(constant))
+    return next((rise for rise in (0, 1, -1) if (constant == constant[0] + rise * places).all()), None)
+
+
+def _places(constant: Ints, alone: bool) -> list[tuple[int, str]]:
+    """What a known number has of the position, beside its first value. `alone`: nothing is added to it."""
+    steps, n = _steps(constant), len(constant)
+    if steps is not None:
+        return [(steps, "position")] if steps else []
+    where = np.flatnonzero(constant)
+    if not alone or set(constant.tolist()) != {0, 1} or where[-1] - where[0] + 1 != len(where):
+        return [(1, "(a number by position)")]
+    first, last = int(where[0]), int(where[-1])
+    if first == last:
+        return [(1, f"[position = {first}]")]
+    lower, upper = f"{first} <= " * (first > 0), f" <= {last}" * (last < n - 1)
+    return [(1, f"[{lower}position{upper}]" if upper else f"[position >= {first}]")]
 
 
 def evaluate(graph: TokenGraph, x: Ints) -> list[Ints]:

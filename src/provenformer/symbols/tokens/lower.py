@@ -16,6 +16,7 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.symbols.tokens.graph import TABLE_LIMIT, Ints, Lin, Part, Pick, TokenGraph, Total, Units
 
 ONE_DIGIT = 24  # tokens up to which a position is one number in the scores of heads
+TOO_OFTEN = ", the own one too often"
 SMALLEST_STEP = 2.0**-12  # between values of a table's argument: below, float32 does not tell them apart
 Function = Callable[[Fraction], int | Fraction | bool]
 
@@ -93,9 +94,9 @@ def grid(graph: TokenGraph, lin: Lin) -> tuple[int, int, int]:
 def table(graph: TokenGraph, lin: Lin, function: Function, words: str, flat: bool = False) -> Lin:
     """function(lin) at every token; known functions and lines need no units. `flat`: all errors of `lin` end here."""
     grid(graph, lin)  # refused if values are too close or too many
-    lin, function = _primitive(graph, lin, function)
+    den, (lin, factor, start) = lin.den, _primitive(graph, lin)
     low, step, count = grid(graph, lin)
-    values = [Fraction(function(Fraction(low + i * step))) for i in range(count)]
+    values = [Fraction(function(Fraction((low + i * step) * factor + start, den))) for i in range(count)]
     if count == 1 or len(set(values)) == 1:
         return constant(graph, values[0])
     slope = (values[1] - values[0]) / step
@@ -105,7 +106,7 @@ def table(graph: TokenGraph, lin: Lin, function: Function, words: str, flat: boo
         index = (lin.constant - low) // step
         return known(graph, [values[i] for i in index])
     den = lcm(*(v.denominator for v in values))
-    made = part(graph, lin, np.array([int(v * den) for v in values], dtype=np.int64), flat)
+    made = part(graph, lin, np.array([v.numerator * (den // v.denominator) for v in values], dtype=np.int64), flat)
     return add(graph, (Fraction(1, den), units(graph, [made], words)))
 
 
@@ -132,14 +133,14 @@ def snapped(graph: TokenGraph, lin: Lin, within: tuple[int, int] | None = None) 
     return add(graph, (Fraction(step, lin.den), atom), (Fraction(low, lin.den), constant(graph, 1)))
 
 
-def _primitive(graph: TokenGraph, lin: Lin, function: Function) -> tuple[Lin, Function]:
-    """The same function of a whole number: no offset, no common factor, first coefficient positive. So equal readings are one."""
+def _primitive(graph: TokenGraph, lin: Lin) -> tuple[Lin, int, int]:
+    """(z, factor, start): the numerator is factor * z + start, z without offset or common factor, its first coefficient
+    positive. So equal readings are one.
+    """
     start = int(lin.constant[0])
     factor = gcd(*(c for _, c in lin.terms), int(np.gcd.reduce(lin.constant - start))) or 1
     factor = -factor if lin.terms and lin.terms[0][1] < 0 else factor
-    plain = graph.lin((lin.constant - start) // factor, [(atom, c // factor) for atom, c in lin.terms])
-    den = lin.den
-    return plain, lambda v: function((v * factor + start) / Fraction(den))
+    return graph.lin((lin.constant - start) // factor, [(atom, c // factor) for atom, c in lin.terms]), factor, start
 
 
 def units(graph: TokenGraph, parts: Sequence[Part], words: str, low: object = None, high: object = None) -> Lin:
@@ -147,10 +148,10 @@ def units(graph: TokenGraph, parts: Sequence[Part], words: str, low: object = No
     least, most = np.zeros(graph.seq_len, np.int64), np.zeros(graph.seq_len, np.int64)
     for one in parts:
         a, b = ((v - one.low) // one.step for v in graph.bounds(one.of))
-        for j, (i, k) in enumerate(zip(a, b, strict=True)):
-            reached = one.values[i : k + 1]
-            least[j] += reached.min()
-            most[j] += reached.max()
+        for i, k in set(zip(a.tolist(), b.tolist(), strict=True)):  # most tokens have the same ends
+            here, reached = (a == i) & (b == k), one.values[i : k + 1]
+            least[here] += reached.min()
+            most[here] += reached.max()
     if low is not None:
         least = np.maximum(least, np.asarray(low, dtype=np.int64))
     if high is not None:
@@ -290,8 +291,8 @@ def _total(graph: TokenGraph, weights: Ints, atom: int, words: Callable[[str], s
     name = words(source.words)
     if missing.any():
         balanced = weights + np.diag(missing)
-        own = product(graph, graph.lin(missing), graph.atom(atom), f"what {name} has too much of the own token")
-        both = _total(graph, balanced, atom, lambda _: f"{name} and too much of the own one")
+        own = product(graph, graph.lin(missing), graph.atom(atom), f"what the own token adds too often to the {name}")
+        both = _total(graph, balanced, atom, lambda _: f"{name}{TOO_OFTEN}")
         low, high = weights @ source.low, weights @ source.high
         return graph.state(add(graph, (1, both), (-1, own)), low, high, name)
     low, high = weights @ source.low, weights @ source.high
@@ -337,12 +338,21 @@ def gather(graph: TokenGraph, value: Lin, index: Lin) -> Lin:
         raise ProvenformerError(
             f"an index of tokens ranges from {low} to {high}, not within 0 to {n - 1}; bound it, say np.clip(index, 0, {n - 1})."
         )
-    words = f"{graph.words(value)} at token {graph.words(index)}"
+    named = graph.words(index)
+    at = f"at {named}" if named.startswith("the ") else f"at token {named}"
     if index.known:
-        return moved(graph, value, index.constant, f"at token {graph.words(index)}")
+        return moved(graph, value, index.constant, at)
     own, keys = digits(graph, index), digits(graph, position(graph))
     squares = sum((key.constant * key.constant for key in keys), np.zeros(n, np.int64))
-    return pick(graph, own, [add(graph, (2, key)) for key in keys], -squares[None], value, "position", words)
+    return pick(
+        graph,
+        own,
+        [add(graph, (2, key)) for key in keys],
+        -squares[None],
+        value,
+        "position",
+        f"{graph.words(value)} {at}",
+    )
 
 
 def digits(graph: TokenGraph, lin: Lin) -> list[Lin]:
@@ -369,7 +379,7 @@ def first_largest(graph: TokenGraph, value: Lin, sign: int) -> Lin:
     """The first token of largest (smallest) value: scores n v(k) - k differ."""
     n = graph.seq_len
     key = add(graph, (sign * n * value.den, value))
-    words = f"first token of {'largest' if sign > 0 else 'smallest'} {graph.words(value)}"
+    words = f"the first token of {'largest' if sign > 0 else 'smallest'} {graph.words(value)}"
     return pick(graph, [constant(graph, 1)], [key], -np.arange(n)[None], position(graph), "order", words)
 
 
@@ -400,5 +410,6 @@ def sort(graph: TokenGraph, value: Lin) -> Lin:
         parts.append(part(graph, free, (start + unit * np.arange(size) >= 0).astype(np.int64)))
     if not parts:
         return value
-    atom = units(graph, parts, f"{name}, sorted, in steps", 0, count - 1)
+    in_steps = "" if (low, step, value.den) == (0, 1, 1) else ", in steps from the lowest value on"
+    atom = units(graph, parts, f"{name}, sorted{in_steps}", 0, count - 1)
     return add(graph, (Fraction(step, value.den), atom), (Fraction(low, value.den), constant(graph, 1)))

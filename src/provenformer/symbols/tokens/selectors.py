@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from provenformer.base.errors import ProvenformerError
-from provenformer.symbols.tokens.graph import TABLE_LIMIT, Ints, Lin, TokenGraph
+from provenformer.symbols.tokens.graph import TABLE_LIMIT, Ints, Lin, TokenGraph, grouped
 from provenformer.symbols.tokens.lower import (
     ONE_DIGIT,
+    TOO_OFTEN,
     add,
     constant,
     ends,
@@ -37,6 +38,10 @@ from provenformer.symbols.tokens.lower import (
 
 KINDS_LIMIT = 256  # of keys that are counted apart
 Truth = NDArray[np.bool_]
+RELATIONS: tuple[tuple[np.ufunc, str, str], ...] = (  # of the key's place to the query's: a token there, and such tokens
+    (np.less, "an earlier place", "earlier tokens"), (np.less_equal, "no later place", "tokens so far"),
+    (np.greater, "a later place", "later tokens"), (np.not_equal, "another place", "other tokens"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +80,10 @@ class Selector:
         if value is not None and (low := int(ends(g, value)[0])):  # then the rest is not negative
             found.append((low, self.counted()))
             value = add(g, (1, value), (-low, constant(g, 1)))
-        for mask, truth in self._layers():
-            if truth.any() and mask.any():
-                found.append((1, self._counted(mask, truth, value)))
+        layers = [(mask, truth) for mask, truth in self._layers() if truth.any() and mask.any()]
+        for mask, truth in layers:
+            part = "" if len(layers) == 1 else "at any place" if mask.all() else "there alone"
+            found.append((1, self._counted(mask, truth, value, part)))
         result = add(g, *found)
         least, most = g.bounds(result)
         if value is None and (least.min() < 0 or most.max() > g.seq_len):  # it is a number of tokens all the same
@@ -91,16 +97,17 @@ class Selector:
         every = [(np.ones_like(self.relation), common)]
         return every + [((self.relation == i).astype(np.int64), t & ~common) for i, t in enumerate(self.truth)]
 
-    def _counted(self, mask: Ints, truth: Truth, value: Lin | None) -> Lin:
-        """Over one relation: the keys of each kind are those which the same queries select."""
+    def _counted(self, mask: Ints, truth: Truth, value: Lin | None, part: str) -> Lin:
+        """Over one relation: the keys of each kind are those which the same queries select. `part`: which tokens, in words."""
         g = self.graph
         columns, kind = np.unique(truth, axis=1, return_inverse=True)
         kind = kind.ravel()
-        what = "number of tokens" if value is None else f"sum of {g.words(value)} over tokens"
+        what = "number of" if value is None else f"sum of {g.words(value)} over"
+        whose = related(mask)[1]
         if len(np.unique(truth, axis=0)) == 1:
             chosen = _among(g, self.key, truth[0], f"[{self.words}]")
             counted = chosen if value is None else product(g, chosen, value, f"{g.words(value)} if {self.words}")
-            return total(g, mask, counted, lambda name: f"{what} with {name}")
+            return total(g, mask, counted, lambda name: f"{what} {whose} with {name}")
         kinds = [i for i in range(columns.shape[1]) if columns[:, i].any()]
         if len(kinds) > KINDS_LIMIT:
             raise ProvenformerError(
@@ -109,6 +116,7 @@ class Selector:
             )
         sums = mask.sum(axis=1)
         missing = int(sums.max()) - sums
+        often = TOO_OFTEN if missing.any() else ""
         mask = mask + np.diag(missing)
         mask = mask[:1] if (mask == mask[0]).all() else mask
         highest = int(sums.max()) * (1 if value is None else int(ends(g, value)[1]))
@@ -117,18 +125,16 @@ class Selector:
             name = _named(g, self.key, kind == i)
             chosen = _among(g, self.key, kind == i, name)
             source = chosen if value is None else product(g, chosen, value, f"{g.words(value)} if {name}")
-            of_kind = total(g, mask, source, lambda name: f"{what} with {name}")
-            asked = _among(
-                g, self.query, columns[:, i], f"[{_named(g, self.query, columns[:, i])[1:-1]} selects {name}]"
-            )
+            of_kind = total(g, mask, source, lambda name: f"{what} {whose} with {name}{often}")
+            asked = _among(g, self.query, columns[:, i], _named(g, self.query, columns[:, i]))
             if of_kind.known or (asked.known and (asked.constant == asked.constant[0]).all()):
-                rest.append((1, product(g, asked, of_kind, f"{what} with {name}")))
+                rest.append((1, product(g, asked, of_kind, f"{what} {whose} with {name}{often}")))
             else:
                 parts.append(gate_part(g, asked, of_kind, 0, highest))
         if parts:
-            rest.append(
-                (1, units(g, parts, f"{what} with {self.words}" + (" and itself" if missing.any() else ""), 0, highest))
-            )
+            whose = f"({self.words}) {part}" if part else self.words
+            words = f"{what} tokens with {whose}{often}"
+            rest.append((1, units(g, parts, words, 0, highest)))
         if missing.any():  # the own token was counted `missing` times too often where it is selected
             own = self._own(truth)
             if value is not None:
@@ -168,11 +174,10 @@ class Selector:
         queries = [add(g, (n, query)) for query in queries]
         bias = sign * np.arange(n)[None] - np.where(mask | ~some[:, None], 0, (span + 3) * n)
         bias = bias[:1] if (bias == bias[0]).all() else bias
-        which = "last" if sign > 0 else "first"
-        at = pick(g, queries, keys, bias, position(g), "order", f"{which} token with {self.words}, if any")
-        of = f"{g.words(self.key)} at the {which} token with {self.words}, if any"
-        held = pick(g, queries, keys, bias, self.key, "order", of)
-        match = _matched(g, truth, self.query, held, self.key, f"[there is a token with {self.words}]")
+        found = f"the {'last' if sign > 0 else 'first'} token with {self.words}, if any"
+        at = pick(g, queries, keys, bias, position(g), "order", found)
+        held = pick(g, queries, keys, bias, self.key, "order", f"{g.words(self.key)} at {found}")
+        match = _matched(g, truth, self.query, held, self.key, f"[what was found has {self.words}]")
         return at, gate(g, g.lin(some.astype(np.int64)), match, f"[there is a token with {self.words}]")
 
     def _kinds(self, truth: Truth) -> tuple[list[Lin], list[Lin], int]:
@@ -185,8 +190,7 @@ class Selector:
         queries, keys = [], []
         for i in kinds:
             name = _named(g, self.key, kind.ravel() == i)
-            asked = f"[{_named(g, self.query, columns[:, i])[1:-1]} selects {name}]"
-            queries.append(_among(g, self.query, columns[:, i], asked))
+            queries.append(_among(g, self.query, columns[:, i], _named(g, self.query, columns[:, i])))
             keys.append(_among(g, self.key, kind.ravel() == i, name))
         return queries, keys, 1
 
@@ -225,6 +229,15 @@ def compared(
     return Selector(graph, np.zeros((n, n), np.int64), query, key, truth[None], words)
 
 
+def related(mask: Ints | Truth) -> tuple[str, str]:
+    """Where a token must stand to be looked at, in words; and what such tokens are called."""
+    j, k = np.indices(mask.shape)
+    if mask.all():
+        return "any place", "tokens"
+    found = ((place, tokens) for relation, place, tokens in RELATIONS if (mask == relation(k, j)).all())
+    return next(found, ("a place of some", "some tokens"))
+
+
 def _matched(graph: TokenGraph, truth: Truth, query: Lin, held: Lin, key: Lin, words: str) -> Lin:
     """Whether the query selects what is held, a value of the key: by the difference, where that decides it."""
     (low_a, step_a, count_a), (low_b, step_b, count_b) = grid(graph, query), grid(graph, key)
@@ -256,7 +269,12 @@ def _index_of(graph: TokenGraph, lin: Lin) -> Ints:
 
 def _indices(graph: TokenGraph, lin: Lin) -> Callable[[Fraction], int]:
     low, step, count = grid(graph, lin)
-    return lambda v: min(max(int((v * lin.den - low) // step), 0), count - 1)
+
+    def index(value: Fraction) -> int:
+        numerator = value.numerator * lin.den // value.denominator
+        return min(max((numerator - low) // step, 0), count - 1)
+
+    return index
 
 
 def _among(graph: TokenGraph, lin: Lin, members: NDArray[np.bool_], words: str) -> Lin:
@@ -266,11 +284,11 @@ def _among(graph: TokenGraph, lin: Lin, members: NDArray[np.bool_], words: str) 
 
 
 def _named(graph: TokenGraph, lin: Lin, members: NDArray[np.bool_]) -> str:
-    values = [str(v) for v, member in zip(_values(graph, lin), members, strict=True) if member]
-    name = graph.words(lin)
+    (low, step, _), where = grid(graph, lin), np.flatnonzero(members)
+    values = [str(Fraction(low + step * int(i), lin.den)) for i in where]
+    name = grouped(graph.words(lin))
     if len(values) == 1:
         return f"[{name} = {values[0]}]"
-    where = np.flatnonzero(members)
     if len(where) and where[-1] - where[0] + 1 == len(where):
         return f"[{values[0]} <= {name} <= {values[-1]}]"
     return f"[{name} in {', '.join(values[:4])}{', ..' if len(values) > 4 else ''}]"

@@ -11,7 +11,7 @@ import numpy as np
 
 from provenformer.symbols.tokens import lower
 from provenformer.symbols.tokens.arrays import Refused, Tokens, spread, tokens_like
-from provenformer.symbols.tokens.graph import Lin, TokenGraph
+from provenformer.symbols.tokens.graph import Lin, TokenGraph, grouped
 from provenformer.symbols.tokens.selectors import Selector, compared
 
 COMPARISONS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
@@ -56,8 +56,8 @@ def _against(name: str, array: Tokens, number: Fraction, first: bool) -> Tokens:
     g, (holds, sign) = array.graph, COMPARISONS[name]
     lin = array.lin
     assert lin is not None
-    shown = f"{number}" if number.denominator < 1000 else f"{float(number):g}"
-    words = f"[{g.words(lin)} {sign} {shown}]" if first else f"[{shown} {sign} {g.words(lin)}]"
+    held, shown = grouped(g.words(lin)), f"{number}" if number.denominator < 1000 else f"{float(number):g}"
+    words = f"[{held} {sign} {shown}]" if first else f"[{shown} {sign} {held}]"
 
     def passes(v: Fraction) -> bool:
         held = Fraction(float(v))  # what numpy compares: 3 / 10 == 0.3
@@ -78,28 +78,24 @@ def _binary(name: str, g: TokenGraph, a: Lin, b: Lin, both_true: bool) -> tuple[
         ):  # a constant may be any number: the rest is what matters
             fixed = Fraction(int(moving.constant[0]), moving.den)
             moving = lower.add(g, (1, moving), (-fixed, lower.constant(g, 1)))
-        words = f"[{g.words(a)} {sign} {g.words(b)}]"
+        words = f"[{grouped(g.words(a))} {sign} {grouped(g.words(b))}]"
         return lower.table(g, moving, lambda v: holds(v + fixed, 0), words), True
     if name in LOGIC:
         if not both_true:
             raise Refused(f"np.{name} of numbers; compare them first.")
         how, sign = LOGIC[name]
-        words = f"[{g.words(a)} {sign} {g.words(b)}]"
+        words = f"[{grouped(g.words(a))} {sign} {grouped(g.words(b))}]"
         outcome = [int(bool(how(p, q))) for p, q in ((False, False), (False, True), (True, True))]
         # how many of both are true; a range may be wider where that is not seen to be 0 to 2
         return lower.table(g, lower.add(g, (1, a), (1, b)), lambda v: outcome[min(max(int(v), 0), 2)], words), True
     if name in ("add", "subtract"):
         return lower.add(g, (1, a), (1 if name == "add" else -1, b)), False
     if name == "multiply":
-        return lower.product(g, a, b, f"{g.words(a)} * {g.words(b)}"), both_true
+        return lower.product(g, a, b, f"{grouped(g.words(a))} * {grouped(g.words(b))}"), both_true
     if name in ("maximum", "minimum"):
         upper = 1 if name == "maximum" else -1
-        rest = lower.table(
-            g,
-            lower.add(g, (upper, a), (-upper, b)),
-            lambda v: max(v, Fraction(0)),
-            f"max({g.words(a)} - {g.words(b)}, 0)" if upper > 0 else f"max({g.words(b)} - {g.words(a)}, 0)",
-        )
+        apart = lower.add(g, (upper, a), (-upper, b))
+        rest = lower.table(g, apart, lambda v: max(v, Fraction(0)), f"max({g.words(apart, bracket=False)}, 0)")
         return lower.add(g, (1, b), (upper, rest)), both_true
     if name in ("floor_divide", "remainder", "true_divide", "divide", "power"):
         if not (b.known and (b.constant == b.constant[0]).all()):
@@ -120,19 +116,19 @@ def _binary(name: str, g: TokenGraph, a: Lin, b: Lin, both_true: bool) -> tuple[
                     f"the divisor {g.words(b)[:60]} may be 0: it ranges from {low} to {high}; bound it by np.maximum."
                 )
             sign = "//" if name == "floor_divide" else "%"
-            return lower.table2(g, a, b, divide, f"{g.words(a)} {sign} {g.words(b)}"), False
+            return lower.table2(g, a, b, divide, f"{grouped(g.words(a))} {sign} {grouped(g.words(b))}"), False
         c = Fraction(int(b.constant[0]), b.den)
         if name == "power":
             if c.denominator != 1 or not 0 <= c <= 8:
                 raise Refused(f"a power with exponent {c} is not traced; use whole exponents from 0 to 8.")
-            return lower.table(g, a, lambda v: v ** int(c), f"{g.words(a)}^{c}"), False
+            return lower.table(g, a, lambda v: v ** int(c), f"{grouped(g.words(a))}^{c}"), False
         if c == 0:
             raise Refused("a division by 0.")
         if name in ("true_divide", "divide"):
             return lower.add(g, (1 / c, a)), False
         if name == "floor_divide":
-            return lower.table(g, a, lambda v: v // c, f"{g.words(a)} // {c}"), False
-        return lower.table(g, a, lambda v: v % c, f"{g.words(a)} % {c}"), False
+            return lower.table(g, a, lambda v: v // c, f"{grouped(g.words(a))} // {c}"), False
+        return lower.table(g, a, lambda v: v % c, f"{grouped(g.words(a))} % {c}"), False
     raise Refused(f"np.{name} is not traced; docs/tokens.md lists what is.")
 
 
@@ -214,11 +210,11 @@ def _pairwise(name: str, shape: tuple[int, ...], first: Tokens, second: Tokens) 
 
 def _side_words(array: Tokens) -> str:
     g = array.graph
-    shown = [f"own {g.words(array.lin)}"] if array.lin is not None and array.lin.terms else []
+    shown = [f"own {grouped(g.words(array.lin))}"] if array.lin is not None and array.lin.terms else []
     if array.lin is not None and not array.lin.terms:
         shown = [("own " if len(np.unique(array.lin.constant)) > 1 else "") + g.words(array.lin)]
     if array.key is not None:
-        shown.append(f"its {g.words(array.key)}")
+        shown.append(f"its {grouped(g.words(array.key))}")
     return " + ".join(shown)
 
 
