@@ -225,7 +225,19 @@ def bent_end(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
     return f"block {b}: an end is bent", with_block(network, b, new)
 
 
+def stray_reading(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
+    """A unit reads, beside what it should, a little of another channel."""
+    places = [b for b, block in enumerate(network.circuit_blocks) if len(block.b_1)]
+    if not places:
+        return weight(network, rng)
+    b = int(rng.choice(places))
+    W_1 = network.circuit_blocks[b].W_1.copy()
+    u, c = int(rng.integers(len(W_1))), int(rng.integers(network.model_dim))
+    W_1[u, c] += rng.normal() * 10.0 ** rng.uniform(-6, 0)
+    return f"block {b} unit {u} reads channel {c}", with_block(network, b, replace(network.circuit_blocks[b], W_1=W_1))
+
+
 ADDED = (
-    new_head, new_block, new_channel, rare_unit, bent_end, rescaled, swapped_channels, cancelling, redirected, shifted_inputs,
+    stray_reading, new_head, new_block, new_channel, rare_unit, bent_end, rescaled, swapped_channels, cancelling, redirected, shifted_inputs,
     other_scores,
 )  # fmt: skip
