@@ -17,6 +17,7 @@ from provenformer.bert.runtime.processes import joined
 from provenformer.bert.runtime.provenance import provenance
 from provenformer.bert.settings import build_settings, read_settings
 from provenformer.bert.training.checkpoint import checkpoints
+from provenformer.bert.training.finetune import FinetuneSettings, finetune
 from provenformer.bert.training.loop import evaluate
 from provenformer.bert.training.pretrain import PretrainingTask, PretrainSettings, model_config, pretrain
 from provenformer.contextual.edits import edit, edit_distances
@@ -33,8 +34,10 @@ MODELS: dict[str, Any] = {
     "bproj": "bproj",
     "average": "average",
     "hybrid-1": ["sepconv", "attention", "attention"],
+    "hybrid-2": ["sepconv", "sepconv", "attention"],
     "fourier": "fourier",
 }
+HERE = Path(__file__).parent
 EVALUATED = 500  # held-out examples, the same for every point
 Point = dict[str, Any]
 
@@ -62,18 +65,19 @@ class Look:
         return out | {f"sense_{k}": (1 + one.silhouette) / 2 for k, one in enumerate(senses(read).layers) if k}
 
 
-def train(name: str, seed: int, settings: Path, data: Path, valid: Path, runs: Path, results: Path) -> None:
-    """Pre-train one small model with a look at every evaluation, and keep its points."""
-    asked = read_settings(PretrainSettings, settings)
+def train(
+    name: str, seed: int, data: Path, valid: Path, mnli: tuple[Path, Path] | None, runs: Path, results: Path
+) -> None:
+    """Pre-train one small model with a look at every evaluation, fine-tune it on MNLI, and keep its points."""
+    asked = read_settings(PretrainSettings, HERE / "settings.toml")
     asked = replace(asked, seed=seed, model=asked.model | {"mixers": MODELS[name]})
     run = runs / f"{name}-seed-{seed}"
     pretrain(asked, data, valid, run, watch=Look(data / "vocab.txt"))
-    from_log(run, name, seed, results)
-
-
-def from_log(run: Path, name: str, seed: int, results: Path) -> None:
-    """Points of a small model as its log has them, also of a run that was stopped."""
     points = [entry for entry in read_log(run / "metrics.jsonl") if {"edit_1", "masked_accuracy"} <= entry.keys()]
+    if mnli is not None:
+        tuning = replace(read_settings(FinetuneSettings, HERE / "mnli.toml"), seed=seed)
+        tuned = finetune(tuning, run / "model", *mnli, runs / f"{name}-seed-{seed}-mnli")
+        points[-1]["mnli_accuracy"] = tuned["metrics"]["accuracy"]
     _write(results, name, seed, "small", points)
 
 
