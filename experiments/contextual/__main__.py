@@ -1,7 +1,7 @@
 """Does delta / r predict accuracy? Train what is missing of the small models, measure run folders, and correlate.
 
 python -m experiments.contextual                                     from the results that are there
-python -m experiments.contextual --data D --valid V                  train the small models first; --mnli TRAIN DEV: fine-tune them
+python -m experiments.contextual --data D --valid V                  train the small models first; --mnli TRAIN DEV tunes them
 python -m experiments.contextual --valid V --run FOLDER ...          add run folders of the study, all their checkpoints
 """
 
