@@ -75,3 +75,15 @@ def test_of_an_encoder_decoder_the_encoder_is_measured() -> None:
     found = contextual.measure(made(T5Model, config), sequences(), modes=("edits",), line_tokens=0)
     assert found.identify == "nothing"
     assert [row.everywhere for row in found.model.reach] == [False, True, True]
+
+
+def test_marks_of_spaces_are_not_shown() -> None:
+    class Bytes:
+        pad_token_id, eos_token_id, unk_token_id, all_special_ids = None, None, None, ()
+
+        def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+            return [f"\u0120w{i}" for i in ids]
+
+    model, ids = made(*DECODERS["gpt2"]), [[7, 8, 9], [7, 8, 10]]
+    found = contextual.measure(model, ids, tokenizer=Bytes(), modes=("tokens",), identify="nothing", line_tokens=0)
+    assert found.model.modes["tokens"][0].worst == ("[w7] w8 w9", "[w7] w8 w10")
