@@ -12,7 +12,7 @@ from safetensors import safe_open
 from provenformer.base.files import read_json, write_json
 from provenformer.bert.data.examples import Examples
 from provenformer.bert.model.config import MixerBertConfig
-from provenformer.bert.model.models import MixerBertForPreTraining, MixerBertModel
+from provenformer.bert.model.models import MixerBertForPreTraining
 from provenformer.bert.runtime.metric_log import read_log
 from provenformer.bert.runtime.processes import joined
 from provenformer.bert.runtime.provenance import provenance
@@ -80,7 +80,7 @@ def train(
         tuning = replace(read_settings(FinetuneSettings, HERE / "mnli.toml"), seed=seed)
         tuned = finetune(tuning, run / "model", *mnli, runs / f"{name}-seed-{seed}-mnli")
         points[-1]["mnli_accuracy"] = tuned["metrics"]["accuracy"]
-    model = load_saved(MixerBertModel, run / "model")
+    model = load_saved(MixerBertForPreTraining, run / "model")
     _write(results, name, seed, "small", points, mixing(model, model.config.max_position_embeddings))
 
 

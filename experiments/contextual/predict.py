@@ -112,14 +112,15 @@ def _correlations(values: Floats) -> Floats:
     ranks -= ranks.mean(axis=1, keepdims=True)
     size = np.sqrt((ranks**2).sum(axis=1))
     both = np.outer(size, size)
-    return np.divide(ranks @ ranks.T, both, out=np.full(both.shape, np.nan), where=both > 0)
+    return np.asarray(np.divide(ranks @ ranks.T, both, out=np.full(both.shape, np.nan), where=both > 0))
 
 
 def _mean(each: Floats) -> Floats:
     """Over runs, of those that have a correlation."""
     there = ~np.isnan(each)
     count = there.sum(axis=0)
-    return np.divide(np.where(there, each, 0).sum(axis=0), count, out=np.full(count.shape, np.nan), where=count > 0)
+    total = np.where(there, each, 0).sum(axis=0)
+    return np.asarray(np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0))
 
 
 def _interval(statistic: Callable[[Any], Floats], kinds: list[str]) -> list[Floats]:

@@ -38,7 +38,7 @@ def trained(model: Any, length: int = 24, steps: int = 12) -> Any:
     for _ in range(steps):
         ids = torch.randint(5, VOCABULARY, (8, length), generator=generator)
         scores = head(model(input_ids=ids).last_hidden_state)
-        loss = torch.nn.functional.cross_entropy(scores.flatten(0, 1), ids[:, :1].expand_as(ids).flatten())
+        loss: Any = torch.nn.functional.cross_entropy(scores.flatten(0, 1), ids[:, :1].expand_as(ids).flatten())
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
