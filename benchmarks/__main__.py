@@ -10,6 +10,7 @@ BENCHMARKS = [
     "explorer",
     "growth",
     "mixers",
+    "neighbours",
     "pretraining",
     "bert_base",
     "report",

@@ -1,7 +1,7 @@
 """Does delta / r predict accuracy? Train what is missing of the small models, measure run folders, and correlate.
 
 python -m experiments.contextual                                     from the results that are there
-python -m experiments.contextual --data D --valid V                  train the small models first
+python -m experiments.contextual --data D --valid V                  train the small models first; --mnli TRAIN DEV tunes them
 python -m experiments.contextual --valid V --run FOLDER ...          add run folders of the study, all their checkpoints
 """
 
@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument(
         "--run", type=Path, action="append", default=[], help="a run folder of the study; may be repeated"
     )
+    parser.add_argument("--mnli", type=Path, nargs=2, help="training and dev file, to fine-tune the small models on")
     parser.add_argument("--only", action="append", help="this small model only; may be repeated")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=Path, default=Path("runs/contextual"), help="folder for weights and checkpoints")
@@ -49,9 +50,7 @@ def main() -> None:
         if unknown := [name for name in names if name not in MODELS]:
             raise ProvenformerError(f"--only {unknown[0]} is not a small model; choose from: {', '.join(MODELS)}")
         for name in names if arguments.data else []:
-            train(
-                name, arguments.seed, HERE / "settings.toml", arguments.data, arguments.valid, arguments.runs, results
-            )
+            train(name, arguments.seed, arguments.data, arguments.valid, arguments.mnli, arguments.runs, results)
         for run in arguments.run:
             from_run(run, arguments.valid, results, "study")
     found = table(read(results))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments.contextual.mixing import mixing
 from safetensors import safe_open
 
 from provenformer.base.files import read_json, write_json
@@ -15,8 +16,10 @@ from provenformer.bert.model.models import MixerBertForPreTraining
 from provenformer.bert.runtime.metric_log import read_log
 from provenformer.bert.runtime.processes import joined
 from provenformer.bert.runtime.provenance import provenance
+from provenformer.bert.runtime.saved_models import load_saved
 from provenformer.bert.settings import build_settings, read_settings
 from provenformer.bert.training.checkpoint import checkpoints
+from provenformer.bert.training.finetune import FinetuneSettings, finetune
 from provenformer.bert.training.loop import evaluate
 from provenformer.bert.training.pretrain import PretrainingTask, PretrainSettings, model_config, pretrain
 from provenformer.contextual.edits import edit, edit_distances
@@ -33,8 +36,10 @@ MODELS: dict[str, Any] = {
     "bproj": "bproj",
     "average": "average",
     "hybrid-1": ["sepconv", "attention", "attention"],
+    "hybrid-2": ["sepconv", "sepconv", "attention"],
     "fourier": "fourier",
 }
+HERE = Path(__file__).parent
 EVALUATED = 500  # held-out examples, the same for every point
 Point = dict[str, Any]
 
@@ -62,19 +67,21 @@ class Look:
         return out | {f"sense_{k}": (1 + one.silhouette) / 2 for k, one in enumerate(senses(read).layers) if k}
 
 
-def train(name: str, seed: int, settings: Path, data: Path, valid: Path, runs: Path, results: Path) -> None:
-    """Pre-train one small model with a look at every evaluation, and keep its points."""
-    asked = read_settings(PretrainSettings, settings)
+def train(
+    name: str, seed: int, data: Path, valid: Path, mnli: tuple[Path, Path] | None, runs: Path, results: Path
+) -> None:
+    """Pre-train one small model with a look at every evaluation, fine-tune it on MNLI, and keep its points."""
+    asked = read_settings(PretrainSettings, HERE / "settings.toml")
     asked = replace(asked, seed=seed, model=asked.model | {"mixers": MODELS[name]})
     run = runs / f"{name}-seed-{seed}"
     pretrain(asked, data, valid, run, watch=Look(data / "vocab.txt"))
-    from_log(run, name, seed, results)
-
-
-def from_log(run: Path, name: str, seed: int, results: Path) -> None:
-    """Points of a small model as its log has them, also of a run that was stopped."""
     points = [entry for entry in read_log(run / "metrics.jsonl") if {"edit_1", "masked_accuracy"} <= entry.keys()]
-    _write(results, name, seed, "small", points)
+    if mnli is not None:
+        tuning = replace(read_settings(FinetuneSettings, HERE / "mnli.toml"), seed=seed)
+        tuned = finetune(tuning, run / "model", *mnli, runs / f"{name}-seed-{seed}-mnli")
+        points[-1]["mnli_accuracy"] = tuned["metrics"]["accuracy"]
+    model = load_saved(MixerBertForPreTraining, run / "model")
+    _write(results, name, seed, "small", points, mixing(model, model.config.max_position_embeddings))
 
 
 def from_run(run: Path, valid: Path, results: Path, study: str) -> None:
@@ -87,7 +94,8 @@ def from_run(run: Path, valid: Path, results: Path, study: str) -> None:
     name = mixers if isinstance(mixers, str) else f"hybrid-{sum(one != 'attention' for one in mixers)}"
     place = f"{study}-{name}-seed-{asked.seed}"
     file = results / f"{place}.json"
-    known = {point["step"]: point for point in (json.loads(file.read_text())["points"] if file.exists() else [])}
+    before = json.loads(file.read_text()) if file.exists() else {"points": []}
+    known, seen = {point["step"]: point for point in before["points"]}, before.get("mixing", {})
     look = Look(valid / "vocab.txt")
     with joined(None) as processes:
         task = PretrainingTask(
@@ -98,10 +106,11 @@ def from_run(run: Path, valid: Path, results: Path, study: str) -> None:
             if step not in known:
                 model = _of_checkpoint(path, model_config(asked.model, examples.vocabulary, _positions(path)))
                 known[step] = {"step": step, **evaluate(model, task), **look(model)}
+                seen = mixing(model, examples.seq_len)
                 print(
                     place, step, round(known[step]["masked_accuracy"], 4), round(known[step]["edit_1"], 4), flush=True
                 )
-    _write(results, name, asked.seed, study, [known[step] for step in sorted(known)])
+    _write(results, name, asked.seed, study, [known[step] for step in sorted(known)], seen)
 
 
 def _of_checkpoint(path: Path, config: MixerBertConfig) -> MixerBertForPreTraining:
@@ -119,6 +128,6 @@ def _positions(path: Path) -> int:
         return int(file.get_slice(name).get_shape()[0])
 
 
-def _write(results: Path, model: str, seed: int, study: str, points: list[Point]) -> None:
-    found = {"model": model, "seed": seed, "study": study, "points": points, "from": provenance()}
+def _write(results: Path, model: str, seed: int, study: str, points: list[Point], seen: dict[str, Any]) -> None:
+    found = {"model": model, "seed": seed, "study": study, "mixing": seen, "points": points, "from": provenance()}
     write_json(results / f"{study}-{model}-seed-{seed}.json", found)

@@ -1,6 +1,7 @@
 """`provenformer contextual`: a saved model in, page, table, figures and JSON out."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,16 @@ from provenformer.cli import app
 from provenformer.contextual.samples import sentences
 from provenformer.contextual.senses import sample
 
-WORDS = ["i", "am", "happy", "bob", "bank", "river", "money", "the", "a", "of", "spring", "."]
+TEXT = " ".join(["I am happy Bob money", *sentences(), *(one.sentence for one in sample())])
+WORDS = re.findall(r"\w+|[^\w\s]", TEXT.lower())
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model with a vocabulary of letters and a few words."""
+    """A small model with a vocabulary of the words of the library's sentences, and of letters."""
     folder = tmp_path_factory.mktemp("model")
     letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
-    words = [*SPECIAL, *dict.fromkeys([*WORDS, *letters, *(f"##{c}" for c in letters), "-", ",", "'", "?"])]
+    words = [*SPECIAL, *dict.fromkeys([*WORDS, *letters, *(f"##{c}" for c in letters)])]
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
     model = mixer_bert("attention", seed=5, vocab_size=len(words), max_position_embeddings=128)
     model.save_pretrained(folder)

@@ -57,6 +57,7 @@ def test_every_mode_against_brute_force() -> None:
     r = np.sqrt(((x - x.mean(axis=0)) ** 2).sum(axis=1).mean())
     tokens, words, edits = (found[mode][1] for mode in ("tokens", "words", "edits"))
     assert tokens.radius == pytest.approx(r) == radius(x)
+    assert tokens.typical == pytest.approx(np.median(np.linalg.norm(x - x.mean(axis=0), axis=1)) / r)
     assert tokens.delta == pytest.approx(between.min())
     assert tokens.bits == pytest.approx(np.log2(r / between.min()))
     nearest = between.min(axis=1) / r

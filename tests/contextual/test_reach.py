@@ -6,13 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from contextual_cases import mixer_bert
+from contextual_cases import mixer_bert, trained
+from experiments.contextual.mixing import mixing, same_mean
 
 from provenformer import contextual
 from provenformer.bert.mixers import Average, BProj, SepConv
 from provenformer.bert.model.claims import layers_until_every_token_sees_all
 
 LENGTH = 16
+
+
+def untrained(model: Any) -> Any:
+    return model
 
 
 def sequences(count: int = 24, length: int = LENGTH, seed: int = 0) -> np.ndarray:
@@ -37,21 +42,29 @@ def test_sepconv_reaches_exactly_its_taps_per_layer(taps: int) -> None:
     assert depth == ceil((LENGTH - 1) / before)
 
 
+@pytest.mark.parametrize("after", [untrained, trained])
 @pytest.mark.parametrize("mixer", ["attention", "bproj", "average", "fourier"])
-def test_others_reach_everything_in_one_layer(mixer: str) -> None:
-    rng = np.random.default_rng(1)
-    ids = [rng.integers(5, 50, size=30).tolist() for _ in range(10)]
-    found = contextual.reach(mixer_bert(mixer), ids, edits=3)
-    assert (found[0].left, found[0].right, found[0].everywhere) == (0, 0, False)
-    assert found[1].everywhere
+def test_others_reach_everything_in_one_layer(mixer: str, after: Any) -> None:
+    found = mixing(after(mixer_bert(mixer)), 24)
+    assert found["reach"] == [[0, 0], [23, 23], [23, 23]]
+    assert found["everywhere"] == [False, True, True]
 
 
-def test_sepconv_inside_bert_too() -> None:
-    rng = np.random.default_rng(1)
-    ids = [rng.integers(5, 50, size=30).tolist() for _ in range(20)]
-    model = mixer_bert("sepconv", 3, mixer_options={"sepconv": {"filter_length": 5, "filters": 4}})
-    found = contextual.reach(model, ids, edits=6)
-    assert [(row.left, row.right) for row in found] == [(0, 0), (2, 2), (4, 4), (6, 6)]
+@pytest.mark.parametrize("after", [untrained, trained])
+def test_sepconv_inside_bert_reaches_its_taps(after: Any) -> None:
+    model = after(mixer_bert("sepconv", 3, mixer_options={"sepconv": {"filter_length": 6, "filters": 4}}))
+    assert mixing(model, 24)["reach"] == [[0, 0], [3, 2], [6, 4], [9, 6]]
+
+
+@pytest.mark.parametrize("after", [untrained, trained])
+@pytest.mark.parametrize("order", ["pre", "post"])
+def test_a_layer_with_average_attention_collapses_on_a_counter_example(order: str, after: Any) -> None:
+    moved = {
+        mixer: same_mean(after(mixer_bert(mixer, norm_position=order)))
+        for mixer in ("average", "attention", "bproj", "sepconv")
+    }
+    assert moved.pop("average") < 1e-14
+    assert min(moved.values()) > 1e-4
 
 
 def counter_example() -> np.ndarray:

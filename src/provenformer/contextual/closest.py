@@ -22,6 +22,8 @@ Vectors = NDArray[np.floating[Any]]
 
 BLOCK = 1 << 22  # entries of the largest temporary arrays
 AXES = (8, 24)  # principal axes that sort out pairs: few first, more if those leave too many
+GRIDS = 48  # each twice as fine as the one before: the last is as fine as float64
+MOST_CANDIDATES = 1 << 16  # pairs that are tried per grid
 MOST_PAIRS = 4_000_000  # that a tree may hand back at a time
 SLACK = 1e-9  # relative: far above what orthogonality and float64 sums can miss
 
@@ -83,7 +85,7 @@ def closest_pair(x: Vectors, shown: bool = False) -> ClosestPair:
     for axes in AXES:
         points = projections(x, axes)
         tree = cKDTree(points)
-        best = _candidates_of_tree(x, points, tree)
+        best = _close_pair(x, points)
         radius = best.distance * (1 + SLACK) + 1e-12 * float(np.abs(points).max())
         if _pairs_within(tree, points, radius) <= MOST_PAIRS:
             return _best_of(x, tree.query_pairs(radius, output_type="ndarray"), best)
@@ -194,13 +196,26 @@ def _pairs_within(tree: Any, points: Floats, radius: float) -> float:
     return float(around.mean()) * len(points) / 2
 
 
-def _candidates_of_tree(x: Vectors, points: Floats, tree: Any) -> ClosestPair:
-    """The best of pairs that are neighbours in the projection; of large sets, of some of them."""
-    some = np.arange(0, len(points), max(1, len(points) // 4_000))
-    _, neighbours = tree.query(points[some], k=min(4, len(points)))
-    pairs = np.stack([np.repeat(some, neighbours.shape[1] - 1), neighbours[:, 1:].ravel()], axis=1)
-    # A point need not be the first of its own neighbours: others may lie in the same place.
-    return _best_of(x, pairs[pairs[:, 0] != pairs[:, 1]], None)
+def _close_pair(x: Vectors, points: Floats) -> ClosestPair:
+    """A pair that is close, if not the closest: the best of those that share a cell of ever finer grids over the points.
+
+    Cells are halved, so whoever is alone in a cell is alone in all finer ones and leaves: what is left shrinks quickly.
+    """
+    start, left = points.min(axis=0), np.arange(len(points))
+    width = max(float(np.ptp(points, axis=0).max()) * 1.01, np.finfo(float).tiny)  # the first cell holds all
+    best: ClosestPair | None = None
+    for level in range(GRIDS):
+        cells = rows_by_content(np.floor((points[left] - start) * (2.0**level / width)))
+        order = np.argsort(cells, kind="stable")
+        same = cells[order[1:]] == cells[order[:-1]]
+        if not same.any():
+            break
+        pairs = left[np.stack([order[:-1][same], order[1:][same]], axis=1)]
+        best = _best_of(x, pairs[:: max(1, len(pairs) // MOST_CANDIDATES)], best)
+        left = left[order[np.append(same, False) | np.append(False, same)]]
+    if best is None:
+        raise ArithmeticError("the first cell holds all points")
+    return best
 
 
 def _best_of(x: Vectors, pairs: Ints, known: ClosestPair | None) -> ClosestPair:

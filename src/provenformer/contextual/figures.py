@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from provenformer.contextual.layers import LayerMeasure
 from provenformer.contextual.measure import Measurement
@@ -29,7 +30,7 @@ def separation(found: Measurement) -> Figure:
                 _bands(axes, part.modes[mode], color, name)
         axes.set_yscale("log")
         axes.set_title(MODE_TITLES[mode])
-        axes.set_xlabel("layer")
+        _layers_below(axes)
     all_axes[0].set_ylabel("distance / r")
     figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
@@ -41,6 +42,11 @@ def _bands(axes: Axes, rows: list[LayerMeasure], color: str, name: str) -> None:
     axes.fill_between(layers, low, high, color=color, alpha=0.2, linewidth=0)
     axes.plot(layers, middle, color=color, marker="o", markersize=3.5, label=f"{name}, median")
     axes.plot(layers, _drawn([row.ratio for row in rows]), color=color, linestyle=":", label="smallest")
+
+
+def _layers_below(axes: Axes) -> None:
+    axes.set_xlabel("layer")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _drawn(values: Sequence[float]) -> np.ndarray:
@@ -80,7 +86,7 @@ def sense_curve(model: Senses, random: Senses) -> Figure:
         axes.fill_between(layers, low, high, color=color, alpha=0.2, linewidth=0)
         axes.plot(layers, [one.silhouette for one in part.layers], color=color, marker="o", markersize=3.5, label=name)
     axes.axhline(0, color=INK, linewidth=0.6)
-    axes.set_xlabel("layer")
+    _layers_below(axes)
     axes.set_ylabel("silhouette")
     axes.legend()
     return figure
@@ -128,7 +134,7 @@ def example_lines(model: TwoSentences, random: TwoSentences) -> Figure:
         axes.plot(
             [row[k] for row in random.distance], color=token_color(k), linestyle=":", label=f"“{token}”, random weights"
         )
-    axes.set_xlabel("layer")
+    _layers_below(axes)
     axes.set_ylabel("distance / r")
     plain_numbers(axes, "y")
     axes.legend(ncols=2)

@@ -34,6 +34,7 @@ class Shape:
 
     layer: str
     radius: float
+    typical: float
     anisotropy: float
 
 
@@ -47,6 +48,7 @@ class LayerMeasure:
     ratio        delta / r
     bits         log2(r / delta): what a scale must resolve to tell all of them apart; None if two are equal
     collisions   per format, how many tokens (in edits: pairs) are no longer told apart after rounding
+    typical      median distance from the mean, over r: far below 1 where a few tokens make the radius
     anisotropy   mean cosine of two measured tokens
     worst        the closest two, in their sequences
     """
@@ -59,6 +61,7 @@ class LayerMeasure:
     bits: float | None
     quantiles: tuple[Quantile, ...]
     collisions: dict[str, int]
+    typical: float
     anisotropy: float
     worst: tuple[str, str]
 
@@ -67,11 +70,16 @@ class LayerMeasure:
         return next(one for one in self.quantiles if one.at == at)
 
 
+def from_mean(x: Vectors) -> Floats:
+    """(count,): distances from the mean."""
+    mean = x.mean(axis=0, dtype=np.float64)
+    parts = [np.linalg.norm(x[at : at + 4096].astype(np.float64) - mean, axis=1) for at in range(0, len(x), 4096)]
+    return np.concatenate(parts)
+
+
 def radius(x: Vectors) -> float:
     """Root mean square distance from the mean."""
-    mean = x.mean(axis=0, dtype=np.float64)
-    total = sum(float(np.square(x[at : at + 4096].astype(np.float64) - mean).sum()) for at in range(0, len(x), 4096))
-    return math.sqrt(total / len(x))
+    return math.sqrt(float(np.square(from_mean(x)).mean()))
 
 
 def anisotropy(x: Vectors) -> float:
@@ -88,7 +96,9 @@ def anisotropy(x: Vectors) -> float:
 
 def shape_of(name: str, x: Vectors) -> Shape:
     """Of one layer."""
-    return Shape(name, radius(x), anisotropy(x))
+    lengths = from_mean(x)
+    r = math.sqrt(float(np.square(lengths).mean()))
+    return Shape(name, r, float(np.median(lengths)) / (r or 1.0), anisotropy(x))
 
 
 def all_tokens(
@@ -183,5 +193,5 @@ def _filled(
     quantiles = tuple(Quantile(at, *three) for at, three in zip(QUANTILES, found, strict=True))
     bits = math.log2(r / delta) if delta > 0 else None
     return LayerMeasure(
-        shape.layer, len(distance), r, delta, delta / scale, bits, quantiles, lost, shape.anisotropy, worst
-    )
+        shape.layer, len(distance), r, delta, delta / scale, bits, quantiles, lost, shape.typical, shape.anisotropy, worst
+    )  # fmt: skip

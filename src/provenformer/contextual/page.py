@@ -8,7 +8,6 @@ from typing import Any
 
 from provenformer.contextual import figures
 from provenformer.contextual.examine import Examined
-from provenformer.contextual.layers import LayerMeasure
 from provenformer.contextual.measure import MODE_WORDS, Mode
 from provenformer.contextual.rounding import FORMATS
 from provenformer.report.files import write_together
@@ -17,9 +16,12 @@ from provenformer.report.pictures import Picture
 from provenformer.report.render import figure_file
 
 SHORT_HEADS = ["layer", "r", "smallest", "5 %", "median", "95 % interval", "random", "bits"]  # in a terminal
-HEADS = [
-    "layer", "r", "smallest / r", "5 % / r", "median / r", "95 % interval", "random: median / r", "bits", *FORMATS, "mean cosine",
-]  # fmt: skip
+HEADS = [*SHORT_HEADS, *FORMATS, "typical", "cosine"]
+HEADS_WORDS = (
+    "Distances are over r. random: the median with random weights; float16 to int4: how many are no longer told apart after "
+    "rounding; typical: median distance of a token from the mean, far below 1 where a few tokens make r; cosine: of two "
+    "tokens, on average"
+)
 
 
 def write(found: Examined, output: Path, word: str | None = None) -> list[Path]:
@@ -37,9 +39,14 @@ def write(found: Examined, output: Path, word: str | None = None) -> list[Path]:
 
 def table(found: Examined) -> str:
     """Per mode a table of the layers, in Markdown."""
-    out = [f"# {found.model} on {found.text}", ""]
+    out = [f"# {found.model} on {found.text}", "", f"{HEADS_WORDS}.", ""]
     for mode in found.measurement.model.modes:
-        out += [f"{mode}: {MODE_WORDS[mode]}", "", f"| {' | '.join(HEADS)} |", f"|{'---|' * len(HEADS)}"]
+        out += [
+            f"{mode}: {MODE_WORDS[mode]}. {HEADS_WORDS}.",
+            "",
+            f"| {' | '.join(HEADS)} |",
+            f"|{'---|' * len(HEADS)}",
+        ]
         out += [f"| {' | '.join(cells)} |" for cells in text_rows(found, mode)]
         out.append("")
     return "\n".join(out)
@@ -56,7 +63,7 @@ def text_rows(found: Examined, mode: Mode) -> list[list[str]]:
         rows.append([
             row.layer, f"{row.radius:.3g}", f"{row.ratio:.4f}", f"{row.quantile(0.05).value:.4f}", f"{middle.value:.4f}",
             f"{middle.low:.3f}..{middle.high:.3f}", twin, "equal" if row.bits is None else f"{row.bits:.1f}", *lost,
-            f"{row.anisotropy:.2f}",
+            f"{row.typical:.2f}", f"{row.anisotropy:.2f}",
         ])  # fmt: skip
     return rows
 
@@ -71,7 +78,7 @@ def pictures(found: Examined, word: str | None) -> dict[str, Picture]:
             "separation", "What the layers tell apart",
             "Per mode a line over the layers for the model and one for random weights, with bands.",
             "Distances of tokens that must differ, over the radius r of the layer. Lines are medians, bands go from 5 to 95 %, "
-            "dotted is the smallest; zeros are not drawn. Grey is the floor: what the same model does with random weights.",
+            "dotted is the smallest; zeros are not drawn. Grey: what the same model does with random weights.",
             lambda: figures.separation(found.measurement),
         )
     ]  # fmt: skip
@@ -114,11 +121,12 @@ def page(found: Examined, drawn: dict[str, Picture]) -> str:
         lead=_lead(found),
         asked=_asked(found),
         heads=HEADS,
+        heads_words=HEADS_WORDS,
         modes=[
             (
                 mode,
                 MODE_WORDS[mode],
-                [_cells(found, mode, k, row) for k, row in enumerate(rows)],
+                text_rows(found, mode),
                 rows[-1].worst,
                 rows[-1].layer,
             )
@@ -167,21 +175,8 @@ def _asked(found: Examined) -> list[tuple[str, Any]]:
         ("special tokens", measured.special_tokens),
         ("what must differ", measured.must_differ),
         ("nearest neighbours asked for", number(min(measured.queries, measured.tokens))),
-        ("floor", "the same configuration with random weights, seed " + str(measured.seed)),
+        ("beside it", "the same configuration with random weights, seed " + str(measured.seed)),
     ]
-
-
-def _cells(found: Examined, mode: Mode, k: int, row: LayerMeasure) -> list[Any]:
-    middle = row.quantile(0.5)
-    random = found.measurement.random
-    twin = "" if random is None else number(round(random.modes[mode][k].quantile(0.5).value, 5))
-    shown = [number(round(value, 5)) for value in (row.ratio, row.quantile(0.05).value, middle.value)]
-    bits = "equal" if row.bits is None else f"{row.bits:.1f}"
-    lost = [number(row.collisions[form]) for form in FORMATS]
-    return [
-        row.layer, f"{row.radius:.3g}", *shown, f"{middle.low:.4f} to {middle.high:.4f}", twin, bits, *lost,
-        f"{row.anisotropy:.2f}",
-    ]  # fmt: skip
 
 
 def _line_rows(found: Examined) -> list[list[Any]]:

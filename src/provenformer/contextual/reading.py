@@ -11,6 +11,8 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.contextual.corpus import Corpus, corpus_of_ids, corpus_of_vectors
 from provenformer.contextual.models import Reader
 
+SPACE_MARKS = "\u0120\u2581"  # of byte-level tokenizers and of SentencePiece
+
 
 def corpus_of(read: Reader, sequences: Sequence[Any] | Any, special_tokens: bool, longest: int | None) -> Corpus:
     """The sequences as this model reads them, none longer than it takes."""
@@ -40,7 +42,12 @@ def _corpus(read: Reader, sequences: Sequence[Any] | Any, special_tokens: bool, 
     padding = tokenizer.pad_token_id if tokenizer.pad_token_id != tokenizer.eos_token_id else None
     # The unknown word is a word of the text, if one that the vocabulary does not have; so is a mask.
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, getattr(tokenizer, "mask_token_id", None)}
-    return corpus_of_ids(given, tokenizer.convert_ids_to_tokens, special, special_tokens, padding)
+    return corpus_of_ids(given, lambda ids: _words(tokenizer, ids), special, special_tokens, padding)
+
+
+def _words(tokenizer: Any, ids: list[int]) -> list[str]:
+    """Names of tokens without the marks that some tokenizers put for a space."""
+    return [name.lstrip(SPACE_MARKS) or name for name in tokenizer.convert_ids_to_tokens(ids)]
 
 
 def _most(read: Reader, tokenizer: Any, longest: int | None) -> int | None:
