@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from circuit_forgeries import bent_end
-from fuzz.forgeries import assert_shown
+from circuit_forgeries import bent_end, stray_reading
+from fuzz.forgeries import Forge, assert_shown
 
 from provenformer.checker.circuit import (
     derive,
@@ -170,7 +170,6 @@ MISTAKES: dict[Callable[[Patch], None], str] = {  # of which networks
     factors_of_products_are_exact: "circuit",
     tables_are_flat: "circuit",
     channels_are_empty_before_they_are_written: "circuit",
-    units_read_what_was_fitted_to_them: "circuit",
     inputs_have_no_positions: "circuit",
     ranges_are_smaller: "circuit",
     what_else_is_stated_is_not_compared: "circuit",
@@ -182,6 +181,14 @@ def test_forgeries_show(mistake: Callable[[Patch], None], monkeypatch: Patch) ->
     assert_shown(MISTAKES[mistake], mistake, monkeypatch)
 
 
-def test_a_bent_end_shows(monkeypatch: Patch) -> None:
-    """One kind of forgery was written for this mistake; among all kinds it would be rare."""
-    assert_shown("pairwise(", knots_beyond_the_range_are_not_looked_at, monkeypatch, (bent_end,))
+# Mistakes for which one kind of forgery was written: among all kinds it would be rare.
+DIRECTED: dict[Callable[[Patch], None], tuple[str, Forge]] = {
+    knots_beyond_the_range_are_not_looked_at: ("pairwise(", bent_end),
+    units_read_what_was_fitted_to_them: ("circuit", stray_reading),
+}
+
+
+@pytest.mark.parametrize("mistake", DIRECTED, ids=lambda mistake: mistake.__name__)
+def test_directed_forgeries_show(mistake: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    kind, forge = DIRECTED[mistake]
+    assert_shown(kind, mistake, monkeypatch, (forge,))
