@@ -198,6 +198,11 @@ class Workshop:
         built: Built = known or self._made(settings, lambda: Built(settings, self._build(settings)))
         return built
 
+    def here(self, settings: Settings) -> Built:
+        """The same, built in this process: for a network that is known to be small."""
+        built: Built = self._known(settings) or self._made(settings, lambda: Built(settings, build(settings)))
+        return built
+
     def circuit(self, settings: CircuitSettings) -> CircuitSubject:
         """The circuit for these settings, built if it is not at hand."""
         found: CircuitSubject = self._known(settings) or self._made(settings, lambda: self._build_circuit(settings))
