@@ -68,9 +68,9 @@ export function typeset(id, target) {
 // d_p(f, g) ≤ bound, or the largest difference where there is no p; typeset.
 export function claim(p, bound) {
   const [digits, power] = bound.split("e");
-  const size = power === undefined ? `<mn>${digits}</mn>` : `<mn>${digits}</mn><mo>×</mo><msup><mn>10</mn><mn>${Number(power)}</mn></msup>`;
+  const size = power === undefined ? `<mn>${digits}</mn>` : `<mn>${digits}</mn><mo>×</mo><msup><mn>10</mn><mn>${String(Number(power)).replace("-", "−")}</mn></msup>`;
   const sides = "<mi>f</mi><mo>,</mo><mi>g</mi>";
-  const left = p === null ? '<mi mathvariant="normal">sup</mi><mo>|</mo><mi>f</mi><mo>-</mo><mi>g</mi><mo>|</mo>'
+  const left = p === null ? '<mi mathvariant="normal">sup</mi><mo form="prefix">|</mo><mi>f</mi><mo>−</mo><mi>g</mi><mo form="postfix">|</mo>'
     : `<msub><mi>d</mi><mn>${p}</mn></msub><mo>(</mo>${sides}<mo>)</mo>`;
   const math = new DOMParser().parseFromString(`<math>${left}<mo>≤</mo>${size}</math>`, "text/html").querySelector("math");
   return document.adoptNode(math);
