@@ -154,6 +154,8 @@ def test_after_a_failed_compile_the_old_network_is_marked(page: Page) -> None:
     page.find("#cf-tolerance").send_keys("x")
     page.find("#circuit-build").click()
     page.wait(lambda: "could not be compiled" in page.text("#circuit-stale"))
+    certificate = "return getComputedStyle(document.getElementById('circuit-bound').closest('.card')).opacity"
+    assert float(page.script(certificate)) < 1  # of the old network, too
     page.errors()  # the browser's own note about a refused request
 
 
