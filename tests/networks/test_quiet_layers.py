@@ -1,11 +1,13 @@
 """Layers that change nothing are passed over; every state is still that of one layer after the other."""
 
+import pickle
+
 import numpy as np
 import pytest
 
 import provenformer as pf
 from provenformer.networks.stack import first_where
-from provenformer.networks.thin import Network, evaluate, single
+from provenformer.networks.thin import Network, ReluRun, evaluate, single
 
 
 @pytest.fixture(scope="module", params=["sum", "paper"])
@@ -29,6 +31,17 @@ def test_softmax_states(compiled: pf.Compiled) -> None:
         values = evaluate(Network(1, 2, (layer,)), values)
         np.testing.assert_array_equal(state, values)
     np.testing.assert_array_equal(network(inputs(compiled)), values)
+
+
+def test_a_network_from_another_process(compiled: pf.Compiled) -> None:
+    """It is passed over there as well, and gives the same bits."""
+    here = compiled.network
+    assert isinstance(here, Network)
+    sent = pickle.loads(pickle.dumps(here))
+    alike = [[run.reads_alike for run in network.runs if isinstance(run, ReluRun)] for network in (here, sent)]
+    assert alike[0] == alike[1]
+    assert any(alike[0])
+    np.testing.assert_array_equal(sent(inputs(compiled)), here(inputs(compiled)))
 
 
 def test_hardmax_states(compiled: pf.Compiled) -> None:

@@ -62,7 +62,7 @@ def moments_view(built: Built, path: Path) -> list[dict[str, Any]]:
     start, stop = built.bumps_start, built.bumps_start + len(built.bump_ids)
     notes = [(INPUT, _input_text(built), None), *layer_notes(built), *_clip_notes(built)]
     moved = np.concatenate([np.zeros_like(path.moved[:1]), path.moved])
-    quiet = ~moved.any(axis=1)
+    quiet = np.asarray(~moved.any(axis=1))
     quiet[: start + 1] = quiet[stop + 1 :] = False
     shown = np.flatnonzero(~quiet).tolist()
     ids = token_ids(built, path.states[shown])

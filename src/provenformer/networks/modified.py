@@ -258,7 +258,9 @@ def _next_busy(shadows: FloatArray, low: FloatArray, high: FloatArray, live: lis
 
     def touches(at: slice) -> Array:
         within = np.searchsorted(shadows, low[at], "left") < np.searchsorted(shadows, high[at], "right")
-        return np.asarray((live[0] & (shadows[0] <= low[at])) | (live[1] & within) | (live[2] & (shadows[-1] >= high[at])))
+        return np.asarray(
+            (live[0] & (shadows[0] <= low[at])) | (live[1] & within) | (live[2] & (shadows[-1] >= high[at]))
+        )
 
     return first_where(touches, start, len(low)) if shadows.size else len(low)
 
