@@ -32,7 +32,7 @@ async function route() {
   const title = document.querySelector(`#page-${name} h1`).textContent;
   document.title = `${title} · provenformer`;
   if (before !== null && before !== name) {
-    (await open[before]).leave?.();
+    (await open[before])?.leave?.();
     window.scrollTo(0, 0);
     document.getElementById("main").focus({ preventScroll: true });
   }
