@@ -455,6 +455,7 @@ def test_a_function_of_ones_own_is_opened(tmp_path: Path, driver: Any, monkeypat
         alone = Server.start("--target", "mine:f", *more)
         try:
             page = Page(driver, alone.url)
+            page.errors()  # of a server that was stopped before
             page.open(page_name)
             found = {"circuits": "#cf-target option", "tables": "#f-target option"}[page_name]
             assert page.text(found) == "opened: mine:f"

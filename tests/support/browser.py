@@ -54,7 +54,8 @@ class Page:
     def open(self, page: str = "tables") -> None:
         self.driver.get("about:blank")
         self.driver.get(f"{self.url}#/{page}")
-        self.wait(lambda: self.script("return document.documentElement.dataset.ready"))
+        # A server that is stopped while code is still on its way would leave errors in the console.
+        self.wait(lambda: self.script("return document.documentElement.dataset.fetched"))
 
     def script(self, code: str, *args: Any) -> Any:
         return self.driver.execute_script(code, *args)

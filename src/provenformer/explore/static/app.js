@@ -77,4 +77,7 @@ window.addEventListener("hashchange", route);
 await route();
 document.documentElement.dataset.ready = "true";
 // The first page comes first, then the code of the others; if it does not come, the visit will say so.
-requestIdleCallback(() => { for (const get of Object.values(pages)) get().catch(() => {}); });
+requestIdleCallback(async () => {
+  await Promise.allSettled(Object.values(pages).map((get) => get()));
+  document.documentElement.dataset.fetched = "true";
+});
