@@ -154,6 +154,8 @@ def test_after_a_failed_compile_the_old_network_is_marked(page: Page) -> None:
     page.find("#cf-tolerance").send_keys("x")
     page.find("#circuit-build").click()
     page.wait(lambda: "could not be compiled" in page.text("#circuit-stale"))
+    certificate = "return getComputedStyle(document.getElementById('circuit-bound').closest('.card')).opacity"
+    assert float(page.script(certificate)) < 1  # of the old network, too
     page.errors()  # the browser's own note about a refused request
 
 
@@ -453,6 +455,7 @@ def test_a_function_of_ones_own_is_opened(tmp_path: Path, driver: Any, monkeypat
         alone = Server.start("--target", "mine:f", *more)
         try:
             page = Page(driver, alone.url)
+            page.errors()  # of a server that was stopped before
             page.open(page_name)
             found = {"circuits": "#cf-target option", "tables": "#f-target option"}[page_name]
             assert page.text(found) == "opened: mine:f"

@@ -82,19 +82,32 @@ def compiled(change: dict[str, str]) -> pf.Compiled:
     )
 
 
-def test_the_first_page_carries_the_default_network(client: TestClient) -> None:
+def test_the_first_page_carries_the_default_circuit(client: TestClient) -> None:
     page = client.get("/")
     assert page.status_code == 200
     start = json.loads(page.text.split('id="start">')[1].split("</script>")[0])
-    c = pf.compile(Settings().function(), cells_per_axis=6, construction="sum")
-    assert start["table"]["network"]["certificate"]["bound"] == c.certificate.bound
     assert [t["name"] for t in start["targets"]] == list(pf.targets.names())
     for target in start["targets"]:
         assert xml.etree.ElementTree.fromstring(target["math"]).tag == "math"
-    x = np.array(start["table"]["tokens"]).T
-    np.testing.assert_array_equal(np.array(start["table"]["look"]["output"]).T, c.modified(x))
     circuit = pf.compile(pf.targets.get("softmax-mean", 1, 8), tolerance=1e-3, norm_order=np.inf)
     assert start["circuit"]["circuit"]["bound"]["value"] == circuit.certificate.bound
+
+
+def test_the_first_table_is_the_default_one(client: TestClient) -> None:
+    first = client.post("/api/first-table", json={}).json()
+    c = pf.compile(Settings().function(), cells_per_axis=6, construction="sum")
+    assert first["network"]["certificate"]["bound"] == c.certificate.bound
+    x = np.array(first["tokens"]).T
+    np.testing.assert_array_equal(np.array(first["look"]["output"]).T, c.modified(x))
+
+
+def test_static_files_come_once(client: TestClient) -> None:
+    page = client.get("/static/app.js")
+    assert page.text == (server.STATIC / "app.js").read_text()
+    assert "javascript" in page.headers["content-type"]
+    again = client.get("/static/app.js", headers={"if-none-match": page.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert client.get("/static/../server.py").status_code == client.get("/static/none.js").status_code == 404
 
 
 @pytest.mark.parametrize("change", SIZES)

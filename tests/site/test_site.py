@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import io
+import json
 import os
 import re
 import shlex
@@ -101,6 +102,23 @@ def test_mixers_page() -> None:
         run_python(DOCS / "mixers.md", ROOT, names)
     assert names["mixed"].shape == (2, 9, 768)
     assert type(names["model"].bert.encoder.layer[0].attention.self).__name__ == "MixerSlot"
+
+
+def test_mixers_page_from_start_to_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], shell: Callable[[str], None]
+) -> None:
+    """mixers.md: swap, fine-tune, save, load; the accuracy is the same three times."""
+    pytest.importorskip("transformers")
+    made, commands, used = (b for b in blocks(DOCS / "mixers.md") if b.reason and "from_start_to_end" in b.reason)
+    with contextlib.chdir(tmp_path):
+        exec(made.code, {})
+        shell(commands.code)
+        exec(used.code, {})
+    trained, *evaluated, counted = capsys.readouterr().out.strip().split("\n")
+    found = float(trained.split()[1].rstrip(","))
+    assert found > 0.9
+    assert float(counted) == pytest.approx(found, abs=5e-5)
+    assert json.loads("\n".join(evaluated[1:]))["accuracy"] == pytest.approx(found, abs=5e-5)
 
 
 def test_training_page(tmp_path: Path, shell: Callable[[str], None]) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 from selenium import webdriver
@@ -33,6 +34,9 @@ class Server:
         line = process.stdout.readline()
         found = re.search(r"http://127\.0\.0\.1:\d+/", line)
         assert found, line
+        # A test waits for pages, not for the first table, which is built when it is first asked for.
+        first = Request(found.group() + "api/first-table", b"{}", {"content-type": "application/json"})
+        urlopen(first).read()
         return cls(process, found.group())
 
     def stop(self) -> None:
@@ -50,7 +54,8 @@ class Page:
     def open(self, page: str = "tables") -> None:
         self.driver.get("about:blank")
         self.driver.get(f"{self.url}#/{page}")
-        self.wait(lambda: self.script("return document.documentElement.dataset.ready"))
+        # A server that is stopped while code is still on its way would leave errors in the console.
+        self.wait(lambda: self.script("return document.documentElement.dataset.fetched"))
 
     def script(self, code: str, *args: Any) -> Any:
         return self.driver.execute_script(code, *args)

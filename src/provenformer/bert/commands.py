@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,20 @@ def finetune(
         elif processes.first:
             print(", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
             print(f"saved to {output / 'model'}; load it with: {_how_to_load(output / 'model')}")
+        if processes.first and (warning := _no_better_than_a_constant(metrics)):
+            print(warning, file=sys.stderr)
+
+
+def _no_better_than_a_constant(metrics: dict[str, float]) -> str:
+    """One line if the model has learnt nothing that shows on the rows it was evaluated on, else nothing."""
+    remedy = "train longer (--epochs), with another --learning-rate, or look at the table"
+    if "accuracy" in metrics and metrics["accuracy"] <= metrics["constant_accuracy"]:
+        found = f"accuracy {metrics['accuracy']:.4f} is no better than always saying the commonest label"
+        return f"{found} ({metrics['constant_accuracy']:.4f}); {remedy}"
+    if "rmse" in metrics and metrics["rmse"] >= metrics["constant_rmse"]:
+        found = f"rmse {metrics['rmse']:.4g} is no better than always saying the mean"
+        return f"{found} ({metrics['constant_rmse']:.4g}); {remedy}"
+    return ""
 
 
 def _how_to_load(folder: Path) -> str:

@@ -2,7 +2,7 @@
 
 With S the state of the circuit and S' that of the disguised network, S' = R (S + e) + r for the given R (`encode`): `e` is what
 layers made of earlier deviations, in channels of the circuit, |e| <= `moved`; `r` is fresh rounding and what weights are off, in
-the new coordinates, |r| <= `dust`. Every rule below is a triangle inequality; docs/lens.md writes them out. All terms are >= 0,
+the new coordinates, |r| <= `dust`. Every rule below is a triangle inequality; docs/drift.md writes them out. All terms are >= 0,
 so computing the bound itself in float64 errs by a small share of it, for which SAFETY is far more than enough.
 """
 

@@ -106,6 +106,10 @@ def finetune_command(
     regression: Annotated[
         bool, typer.Option("--regression", help="Labels are numbers to predict, not classes.")
     ] = False,
+    mixer: Annotated[
+        str | None, typer.Option(help="Put this mixer in place of self-attention before training: sepconv, bproj, ...")
+    ] = None,
+    layers: Annotated[str | None, typer.Option(help="In these layers, counted from 0 at the input, as in 0,1.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Passes over the table; 3 by default.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows a step; 32 by default.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="5e-5 by default.")] = None,
@@ -124,6 +128,8 @@ def finetune_command(
         "text_columns": text or None,
         "label_column": label,
         "regression": regression or None,
+        "mixer": mixer,
+        "layers": None if layers is None else _numbers(layers),
         "epochs": epochs,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
@@ -133,6 +139,13 @@ def finetune_command(
     }
     given = {name: value for name, value in said.items() if value is not None}
     _bench().finetune(settings, model, train, dev, output, shard, given, as_json)
+
+
+def _numbers(listed: str) -> list[int]:
+    try:
+        return [int(part) for part in listed.split(",")]
+    except ValueError:
+        raise ProvenformerError(f"--layers {listed!r} is not a list of layers; give numbers, as in 0,1") from None
 
 
 @app.command("evaluate")

@@ -22,7 +22,7 @@ from provenformer.compiler.tables import Compiled, plan_for
 from provenformer.constructions.base import Construction, Naming
 from provenformer.constructions.plan import Plan
 from provenformer.constructions.relax import TINY_WIDTH, inverse_temperature
-from provenformer.explore.circuits import CircuitSettings, build_circuit
+from provenformer.explore.circuits import PROGRAM, CircuitSettings, build_circuit
 from provenformer.explore.settings import FEWEST_CELLS, LIMITS, FieldError, Knobs, Settings, fits, most_cells
 from provenformer.look.circuit import CircuitSubject
 from provenformer.look.subject import Subject
@@ -198,6 +198,11 @@ class Workshop:
         built: Built = known or self._made(settings, lambda: Built(settings, self._build(settings)))
         return built
 
+    def here(self, settings: Settings) -> Built:
+        """The same, built in this process: for a network that is known to be small."""
+        built: Built = self._known(settings) or self._made(settings, lambda: Built(settings, build(settings)))
+        return built
+
     def circuit(self, settings: CircuitSettings) -> CircuitSubject:
         """The circuit for these settings, built if it is not at hand."""
         found: CircuitSubject = self._known(settings) or self._made(settings, lambda: self._build_circuit(settings))
@@ -239,7 +244,8 @@ class Workshop:
         raise _in_the_words_of_the_page(result, settings)
 
     def _build_circuit(self, settings: CircuitSettings) -> CircuitSubject:
-        slow = f"This circuit takes more than {self.seconds:g} s to build. Use fewer tokens or a larger tolerance."
+        remedy = "a smaller alphabet" if settings.target.startswith(PROGRAM) else "a larger tolerance"
+        slow = f"This circuit takes more than {self.seconds:g} s to build. Use fewer tokens or {remedy}."
         result = self._in_a_process(build_circuit, settings, FieldError("seq_len", slow))
         if isinstance(result, CircuitSubject):
             return result

@@ -42,10 +42,13 @@ class Path:
 
 def follow(built: Built, x: FloatArray, network: FloatNetwork | None) -> Path:
     """All layers on the input x (d, n): those of a softmax/ReLU network, or, exactly, of the modified one."""
-    if network is None:
-        states = [step.floats()[0] for step in built.in_cells.trace(x[None], every="layer")]
-    else:
-        states = [state.values[0] for state in network.layer_states(x[None])]
+    if network is not None:
+        return Path(np.stack([state.values[0] for state in network.layer_states(x[None])]))
+    states: list[FloatArray] = []
+    last = None
+    for step in built.in_cells.trace(x[None], every="layer"):
+        states.append(states[-1] if step.num is last else step.floats()[0])  # most bumps leave the state as it is
+        last = step.num
     return Path(np.stack(states))
 
 
@@ -59,7 +62,9 @@ def moments_view(built: Built, path: Path) -> list[dict[str, Any]]:
     start, stop = built.bumps_start, built.bumps_start + len(built.bump_ids)
     notes = [(INPUT, _input_text(built), None), *layer_notes(built), *_clip_notes(built)]
     moved = np.concatenate([np.zeros_like(path.moved[:1]), path.moved])
-    shown = [i for i in range(len(path.states)) if not start < i <= stop or moved[i].any()]
+    quiet = np.asarray(~moved.any(axis=1))
+    quiet[: start + 1] = quiet[stop + 1 :] = False
+    shown = np.flatnonzero(~quiet).tolist()
     ids = token_ids(built, path.states[shown])
     return [
         {
@@ -72,8 +77,8 @@ def moments_view(built: Built, path: Path) -> list[dict[str, Any]]:
 
 def bumps_view(built: Built, x: FloatArray, shown: Path, network: FloatNetwork | None) -> list[dict[str, Any]]:
     """Per token: the bump that should fire, the one that does, and the bump's curve around the id."""
-    expected, got = expected_bumps(built, x), fired_bumps(built, shown)
-    ids = token_ids(built, shown.states[built.bumps_start])
+    ids, got = token_ids(built, shown.states[built.bumps_start]), fired_bumps(built, shown)
+    expected = bumps_at(built, ids if network is None else exact_ids(built, x))
     out = []
     for j, id_ in enumerate(ids.tolist()):
         right, fired = expected[j], got[j]
@@ -95,10 +100,14 @@ def bumps_view(built: Built, x: FloatArray, shown: Path, network: FloatNetwork |
     return out
 
 
-def expected_bumps(built: Built, x: FloatArray) -> list[int | None]:
-    """Per token the bump at its exact id, of which there is at most one: only the layers before the bumps are followed."""
+def exact_ids(built: Built, x: FloatArray) -> FloatArray:
+    """The ids that meet the bumps in the modified network: only the layers before them are followed."""
     *_, last = replace(built.in_cells, runs=built.in_cells.runs[: built.bumps[0]]).trace(x[None])
-    ids = token_ids(built, last.floats()[0])
+    return token_ids(built, last.floats()[0])
+
+
+def bumps_at(built: Built, ids: FloatArray) -> list[int | None]:
+    """Per token the bump at its id, of which there is at most one."""
     at = np.searchsorted(-built.bump_ids, -ids)
     return [
         int(i) if i < len(built.bump_ids) and built.bump_ids[i] == id_ else None for i, id_ in zip(at, ids, strict=True)

@@ -7,8 +7,10 @@ cause come back as a sentence and the field it belongs to; all others are logged
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
+import mimetypes
 import re
 import socket
 import threading
@@ -24,13 +26,12 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.explore import circuits, pages, views
-from provenformer.explore.building import Built, Workshop, build, columns_of
+from provenformer.explore.building import Built, Workshop, columns_of
 from provenformer.explore.settings import (
     FieldError,
     Fields,
@@ -68,11 +69,10 @@ Answer = Callable[[Workshop, Fields], dict[str, Any]]
 def application(
     workshop: Workshop | None = None, given: CircuitSubject | None = None, table: Built | None = None
 ) -> Starlette:
-    """The app. Its default networks are built at once, so that the first page already shows one; `given` and `table` are a
-    circuit and a table to open in their place."""
+    """The app. Its default circuit is built at once, so that the first page already shows it; `given` and `table` are a
+    circuit and a table to open."""
     shop = workshop or Workshop()
-    default, default_circuit = Settings(), circuits.CircuitSettings()
-    shop.keep(default, Built(default, build(default)))
+    default_circuit = circuits.CircuitSettings()
     shop.keep(default_circuit, circuits.build_circuit(default_circuit))
     first = {
         "targets": views.targets_view(),
@@ -80,7 +80,6 @@ def application(
         "given": given and given.target_name,
         "opened": table and table.compiled.target.name,
         "circuit": _circuit_with_a_look(given or shop.circuit(default_circuit)),
-        "table": _network(table or shop.get(default)),
     }
     start = json.dumps(first, allow_nan=False).replace("<", "\\u003c")
     page = (STATIC / "index.html").read_text(encoding="utf-8").replace("{{start}}", start)
@@ -92,6 +91,7 @@ def application(
         return Response(status_code=204)
 
     answers: dict[str, Answer] = {
+        "/api/first-table": _page(_first_table(table), set()),
         "/api/plan": _page(_plan(table), SETTING_FIELDS),
         "/api/compile": _page(_compile(table), SETTING_FIELDS),
         "/api/look": _page(_look(table), SETTING_FIELDS | LOOK_FIELDS),
@@ -107,11 +107,28 @@ def application(
             Route("/", index),
             Route("/favicon.ico", icon),
             *(Route(path, _endpoint(shop, answer), methods=["POST"]) for path, answer in answers.items()),
-            Mount("/static", StaticFiles(directory=STATIC)),
+            Route("/static/{name:path}", _static_files()),
         ],
         middleware=[Middleware(Guard)],
         exception_handlers={Exception: _unexpected},
     )
+
+
+def _static_files() -> Callable[[Request], Any]:
+    """The files of the page, from memory: it asks for a dozen at once, and a thread for each takes longer than to send it."""
+    files = {path.relative_to(STATIC).as_posix(): path.read_bytes() for path in STATIC.rglob("*") if path.is_file()}
+    tags = {name: f'"{hashlib.sha256(content).hexdigest()[:16]}"' for name, content in files.items()}
+
+    async def file(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in files:
+            return PlainTextResponse("Not Found", 404)
+        headers = {"etag": tags[name]}
+        if request.headers.get("if-none-match") == tags[name]:
+            return Response(status_code=304, headers=headers)
+        return Response(files[name], headers=headers, media_type=mimetypes.guess_type(name)[0])
+
+    return file
 
 
 class Guard:
@@ -214,6 +231,15 @@ def _compile(table: Built | None) -> Answer:
     return answer
 
 
+def _first_table(table: Built | None) -> Answer:
+    opened = None if table is None else _network(table)  # at once: it is what the page begins with
+
+    def answer(shop: Workshop, _: Fields) -> dict[str, Any]:
+        return opened or _network(shop.here(Settings()))
+
+    return answer
+
+
 def _network(built: Built) -> dict[str, Any]:
     """A network with a first look at it."""
     x = views.start_tokens(built)
@@ -287,6 +313,12 @@ def listen(port: int) -> socket.socket:
     return sock
 
 
+def _warm(shop: Workshop) -> None:
+    """Make what is likely to be asked for next, while the first page is read."""
+    _network(shop.here(Settings()))
+    shop.warm()
+
+
 class Server(uvicorn.Server):
     """Ends at once: requests that wait for a network do not keep it."""
 
@@ -310,14 +342,14 @@ def serve(
     sock = listen(port)
     address = f"http://127.0.0.1:{sock.getsockname()[1]}/" + ("#/tables" if table is not None else "")
     shop = Workshop()
-    warm = threading.Timer(WARM_AFTER, shop.warm)
-    warm.daemon = True
-    warm.start()
     config = uvicorn.Config(
         application(shop, given, table), log_level="warning", server_header=False, limit_concurrency=AT_ONCE,
         timeout_keep_alive=int(BODY_SECONDS), timeout_graceful_shutdown=GRACE,
     )  # fmt: skip
     server = Server(config, shop)
+    warm = threading.Timer(WARM_AFTER, _warm, [shop])
+    warm.daemon = True
+    warm.start()
     say(f"explorer at {address} (stop with Ctrl-C)")
     if open_browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()

@@ -1,4 +1,4 @@
-"""Circuits in disguise: the same computation with weights as trained models have them (docs/lens.md has the proofs).
+"""Circuits in disguise: the same computation with weights as trained models have them (docs/drift.md has the proofs).
 
 The residual stream may be rotated (no channel has a meaning of its own), compressed to the directions that are both written and
 read, and every weight may carry noise. `decode` and `encode` lead back: state of the circuit = decode @ state, up to an error.

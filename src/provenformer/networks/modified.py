@@ -23,7 +23,7 @@ import numpy as np
 from provenformer.base.arrays import FloatArray, HoldsArrays, require_sequences
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.exact import Array, ExactArray, denominator_of_floats, floats_over, integer_dtype, to_float
-from provenformer.networks.stack import LayerStack
+from provenformer.networks.stack import LayerStack, first_where
 
 Piece = tuple[Fraction, Fraction]  # slope, intercept
 ZERO: Piece = (Fraction(0), Fraction(0))
@@ -184,14 +184,18 @@ class ModifiedNetwork(LayerStack):
 
     def trace_exact(self, num: Array, den: int, every: Literal["stage", "layer"] = "stage") -> Iterator[Step]:
         """The same from an exact state num / den, positions already added."""
-        yield Step("input", 0, num.copy(), den)
+        now = num.copy()
+        yield Step("input", 0, now, den)
         done = 0
         for i, run in enumerate(self.runs):
             steps = _attend(run, num, den) if isinstance(run, Attention) else _feed(run, num, den)
-            for num, den in steps:
+            for changed in steps:
                 done += 1
+                if changed is not None:
+                    num, den = changed
                 if every == "layer":
-                    yield Step(run.stage, done, num.copy(), den)
+                    now = now if changed is None else num.copy()
+                    yield Step(run.stage, done, now, den)
             if every == "stage" and (i + 1 == len(self.runs) or self.runs[i + 1].stage != run.stage):
                 yield Step(run.stage, done, num.copy(), den)
 
@@ -204,8 +208,8 @@ def hardmax(scores: Array) -> Array:
     return np.asarray(best * share)
 
 
-def _feed(run: FeedForward, num: Array, den: int) -> Iterator[tuple[Array, int]]:
-    """Apply a feed-forward run; yields the state after each layer.
+def _feed(run: FeedForward, num: Array, den: int) -> Iterator[tuple[Array, int] | None]:
+    """Apply a feed-forward run; yields the state after each layer, None where a layer changes nothing.
 
     Only tokens on which phi is not 0 change. A float64 shadow of W_1 X finds them: rounding is monotone, so a shadow
     strictly on one side of a rounded break proves the exact number on that side; everything else is decided exactly.
@@ -218,11 +222,18 @@ def _feed(run: FeedForward, num: Array, den: int) -> Iterator[tuple[Array, int]]
     low, high = _float_breaks(run, run.phi.low), _float_breaks(run, run.phi.high)
     live = [piece != ZERO for piece in run.phi.pieces]
     one_direction = run.W_1.num.strides[0] == 0 or len(run) == 1
+    busy = -1
     for i in range(len(run)):
         if i == 0 or not one_direction:
             direction = run.W_1[i]
             pre = _dot(tokens, direction)
             shadow = to_float(pre, den)
+        if busy < i:
+            skips = one_direction and run.b_2 is None
+            busy = _next_busy(np.sort(shadow), low, high, live, i) if skips else i
+        if i < busy:
+            yield None
+            continue
         if run.b_2 is None:
             touched = (live[0] & (shadow <= low[i])) | (live[2] & (shadow >= high[i]))
             touched |= live[1] & (shadow >= low[i]) & (shadow <= high[i])
@@ -240,6 +251,18 @@ def _feed(run: FeedForward, num: Array, den: int) -> Iterator[tuple[Array, int]]
             pre[hit] = _dot(tokens[hit], direction)
             shadow[hit] = to_float(pre[hit], den)
         yield tokens.reshape(batch, n, d).transpose(0, 2, 1), den
+
+
+def _next_busy(shadows: FloatArray, low: FloatArray, high: FloatArray, live: list[bool], start: int) -> int:
+    """The first layer from `start` on that may touch one of these tokens (sorted), or the number of layers."""
+
+    def touches(at: slice) -> Array:
+        within = np.searchsorted(shadows, low[at], "left") < np.searchsorted(shadows, high[at], "right")
+        return np.asarray(
+            (live[0] & (shadows[0] <= low[at])) | (live[1] & within) | (live[2] & (shadows[-1] >= high[at]))
+        )
+
+    return first_where(touches, start, len(low)) if shadows.size else len(low)
 
 
 def _changes(run: FeedForward, i: int, pre: Array, den: int) -> Array:
@@ -266,7 +289,7 @@ def _dot(tokens: Array, direction: Array) -> Array:
     return np.zeros(len(tokens), dtype=object) if isinstance(total, int) else total
 
 
-def _attend(run: Attention, num: Array, den: int) -> Iterator[tuple[Array, int]]:
+def _attend(run: Attention, num: Array, den: int) -> Iterator[tuple[Array, int] | None]:
     """Apply an attention run; yields the state after each layer. int64 while it fits, Python integers beyond.
 
     With head size one the score of key k for query j is a product of two numbers, so column j attends to the largest

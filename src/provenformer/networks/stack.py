@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from provenformer.base.errors import ProvenformerError
 
@@ -72,3 +76,15 @@ class LayerStack:
 def block_parameters(token_dim: int, heads: int, head_dim: int, hidden_dim: int) -> int:
     """Parameters of one block: W_O, W_V, W_K, W_Q, b_Q per head; W_1, b_1, W_2, b_2."""
     return heads * head_dim * (4 * token_dim + 1) + hidden_dim * (2 * token_dim + 1) + token_dim
+
+
+def first_where(holds: Callable[[slice], NDArray[np.bool_]], start: int, stop: int) -> int:
+    """The first layer from `start` on for which it holds, or `stop`. Looks twice as far each time: neither a layer that is near
+    nor one that is far costs much more than it must."""
+    reach = 1
+    while start < stop:
+        found = np.flatnonzero(holds(slice(start, min(stop, start + reach))))
+        if found.size:
+            return start + int(found[0])
+        start, reach = start + reach, 2 * reach
+    return stop

@@ -188,6 +188,37 @@ def test_pairs_and_a_part_held_out(tmp_path: Path) -> None:
     assert config["id2label"] == {"0": "0", "1": "1"}
 
 
+def test_one_command_swaps_mixers_and_says_what_went_wrong(tables: Path, tmp_path: Path) -> None:
+    folder = model_folder(tmp_path / "base")
+    where = [
+        "--model",
+        folder,
+        "--train",
+        tables / "train.csv",
+        "--dev",
+        tables / "dev.csv",
+        "--output",
+        tmp_path / "run",
+    ]
+    columns = ["--text", "review", "--label", "mood", "--mixer", "sepconv", "--layers", "0,1", "--json"]
+    too_little = ["--epochs", 0.1, "--learning-rate", "1e-9", "--seq-len", 6]
+    result = CliRunner().invoke(app, ["finetune", *map(str, where + columns + too_little)])
+    metrics = json.loads(result.stdout)["metrics"]
+    longer = sum(len(row["review"].split()) > 4 for row in rows(160, 0)) / 160  # with <s> and </s>
+    assert f"{longer:.1%} of the training inputs have more than 6 tokens and are cut" in result.stderr
+    assert "raise --seq-len, the model takes up to 34" in result.stderr
+    commonest = max(sum(row["mood"] == mood for row in rows(64, 1)) for mood in ("up", "down")) / 64
+    assert metrics["constant_accuracy"] == commonest >= metrics["accuracy"]
+    assert f"no better than always saying the commonest label ({commonest:.4f})" in result.stderr
+    model = load_model(tmp_path / "run/model")
+    assert [(entry["layer"], entry["mixer"]) for entry in model.config.replaced_attention] == [
+        (0, "sepconv"),
+        (1, "sepconv"),
+    ]
+    again = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), str(tables / "dev.csv")])
+    assert json.loads(again.stdout) == pytest.approx(metrics)
+
+
 def early(tmp_path: Path, tables: Path, name: str) -> dict[str, Any]:
     settings = TextSettings(
         text_columns=("review",), label_column="mood", epochs=30, batch_size=16, learning_rate=3e-3, seq_len=16,

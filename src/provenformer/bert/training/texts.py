@@ -2,7 +2,8 @@
 
 import inspect
 import math
-from dataclasses import asdict, dataclass, replace
+import sys
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from provenformer.base.errors import ProvenformerError, one_line
 from provenformer.bert.data.examples import Batch
 from provenformer.bert.data.labelled import Labelled, label_names, label_numbers, read_labelled
 from provenformer.bert.data.windows import Windows
+from provenformer.bert.model.replacing import replace_attention
 from provenformer.bert.runtime.processes import Processes, joined
 from provenformer.bert.runtime.run_folder import RunFolder
 from provenformer.bert.runtime.saved_models import WEIGHTS, load_saved
@@ -34,6 +36,7 @@ class TextSettings(TrainingSettings):
     text_columns       of the text, or of both texts of a pair; () for a usual name
     label_column       "" for a usual name
     regression         labels are numbers to predict, not classes
+    mixer, layers      put this mixer in place of self-attention in these layers before training; mixer_options are its own
     seq_len            positions of an input; longer ones lose the end of the longer text
     by_length          batches are of inputs of about one length, which need less padding
     held_out_fraction  share of the rows (by their first text) that is evaluated on when there is no file for that
@@ -45,6 +48,9 @@ class TextSettings(TrainingSettings):
     text_columns: tuple[str, ...] = ()
     label_column: str = ""
     regression: bool = False
+    mixer: str = ""
+    layers: tuple[int, ...] = ()
+    mixer_options: dict[str, Any] = field(default_factory=dict)
     learning_rate: float = ranged(5e-5, ABOVE_0)
     seq_len: int = ranged(128, PAIR)
     epochs: float = ranged(3.0, ABOVE_0)
@@ -52,18 +58,30 @@ class TextSettings(TrainingSettings):
     held_out_fraction: float = ranged(0.1, BELOW_1)
     patience: int = ranged(0, FROM_0)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.mixer) != bool(self.layers):
+            raise ProvenformerError(
+                "a mixer needs its layers, and layers a mixer; give both, as in --mixer sepconv --layers 0,1"
+            )
+
 
 class TextTask(LabelTask):
     """Classes (accuracy, macro F1) or numbers (root mean square and mean error, squared correlation).
 
+    Beside them stands what the best constant answer reaches on the same rows: `constant_accuracy`, `constant_rmse`.
+
     classes   how many; 0 for numbers
     segments  whether the model is told which text of a pair a token is of
+    cut       share of the training inputs that are longer than seq_len
     scale     mean and deviation of the training numbers: the model learns them standardised
     """
 
-    def __init__(self, *parts: Any, classes: int, segments: bool, scale: tuple[float, float] | None) -> None:
+    def __init__(
+        self, *parts: Any, classes: int, segments: bool, scale: tuple[float, float] | None, cut: float
+    ) -> None:
         super().__init__(*parts)
-        self.classes, self.segments, self.scale = classes, segments, scale
+        self.classes, self.segments, self.scale, self.cut = classes, segments, scale, cut
 
     def inputs(self, batch: Batch) -> Batch:
         return batch if self.segments else {name: v for name, v in batch.items() if name != "token_type_ids"}
@@ -91,6 +109,7 @@ class TextTask(LabelTask):
         return {
             "accuracy": float(right.sum() / len(self.dev)),
             "macro_f1": float(f1),
+            "constant_accuracy": float(table.sum(1).max() / len(self.dev)),
             "valid_loss": float(loss) / len(self.dev),
         }
 
@@ -104,12 +123,14 @@ class TextTask(LabelTask):
             sums += torch.stack([part.sum() for part in parts])
         means = (self.processes.sum(sums) / len(self.dev)).tolist()
         absolute, square, found, wanted, found2, wanted2, product = means
-        spread = (found2 - found**2) * (wanted2 - wanted**2)
+        variance = max(0.0, wanted2 - wanted**2)
+        spread = (found2 - found**2) * variance
         correlation = (product - found * wanted) ** 2 / spread if spread > 1e-30 else 0.0
         return {
             "rmse": math.sqrt(square) * deviation,
             "mean_error": absolute * deviation,
             "squared_correlation": min(correlation, 1.0),
+            "constant_rmse": math.sqrt(variance) * deviation,
             "valid_loss": square,
         }
 
@@ -144,11 +165,17 @@ def finetune_texts(
             torch.manual_seed(settings.seed)  # the new head
             model = load_saved(AutoModelForSequenceClassification, model_folder, **_head(names))
             check_length(model, model_folder, tokenizer, settings.seq_len)
+            if settings.mixer:
+                replace_attention(model, settings.layers, settings.mixer, **settings.mixer_options)
             numbers = np.array(rows.labels, np.float64) if settings.regression else np.zeros(1)
             scale = (float(numbers.mean()), float(numbers.std()) or 1.0) if settings.regression else None
             task = _task(
                 settings, model, tokenizer, names, (rows, train_file), (held, dev_file or train_file), scale, processes
             )
+            if processes.first and task.cut:
+                limit = f"the model takes up to {positions_of(model)}"
+                found = f"{task.cut:.1%} of the training inputs have more than {settings.seq_len} tokens and are cut"
+                print(f"{found}; raise --seq-len, {limit}", file=sys.stderr)
             an_epoch = math.ceil(len(task) / settings.batch_size)
             steps = math.ceil(settings.epochs * len(task) / settings.batch_size)
             best = None
@@ -196,11 +223,14 @@ def check_length(model: Any, folder: Path, tokenizer: Any, seq_len: int) -> None
     if len(tokenizer) > model.config.vocab_size:
         sizes = f"{model.config.vocab_size:,} words and its tokenizer {len(tokenizer):,}"
         raise ProvenformerError(f"the model in {folder} has {sizes}; restore the tokenizer it was trained with")
-    # RoBERTa counts positions from behind that of padding.
-    before = getattr(model.base_model.embeddings, "padding_idx", None)
-    limit = model.config.max_position_embeddings - (0 if before is None else before + 1)
-    if seq_len > limit:
+    if seq_len > (limit := positions_of(model)):
         raise ProvenformerError(f"seq_len={seq_len} is above the model's {limit} positions; lower it with --seq-len")
+
+
+def positions_of(model: Any) -> int:
+    """How many tokens a model takes. RoBERTa counts positions from behind that of padding."""
+    before = getattr(model.base_model.embeddings, "padding_idx", None)
+    return int(model.config.max_position_embeddings - (0 if before is None else before + 1))
 
 
 def _both_sides(settings: TextSettings, train_file: Path, dev_file: Path | None) -> tuple[Labelled, Labelled]:
@@ -246,18 +276,23 @@ def _task(
     processes: Processes,
 ) -> TextTask:
     sides: list[Any] = []
+    shares: list[float] = []
     for rows, path in (train_rows, dev_rows):
         labels = rows.labels if scale else label_numbers(path, rows.labels, names)
-        sides += [_windows(rows, tokenizer, settings.seq_len), torch.tensor(labels)]
+        windows, cut = _windows(rows, tokenizer, settings.seq_len)
+        sides += [windows, torch.tensor(labels)]
+        shares.append(cut)
     segments = "token_type_ids" in inspect.signature(model.forward).parameters
     segments = segments and getattr(model.config, "type_vocab_size", 2) > 1
-    return TextTask(*sides, settings, processes, classes=len(names), segments=segments, scale=scale)
+    return TextTask(*sides, settings, processes, classes=len(names), segments=segments, scale=scale, cut=shares[0])
 
 
-def _windows(rows: Labelled, tokenizer: Any, seq_len: int) -> Windows:
+def _windows(rows: Labelled, tokenizer: Any, seq_len: int) -> tuple[Windows, float]:
+    """The inputs, and the share of them that is cut."""
     columns = [list(column) for column in zip(*rows.texts, strict=True)]
     encoded = tokenizer(*columns, truncation="longest_first", max_length=seq_len)
-    return Windows.of(encoded.encodings, tokenizer.pad_token_id, seq_len)
+    cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings) / len(rows)
+    return Windows.of(encoded.encodings, tokenizer.pad_token_id, seq_len), cut
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 Let A be what channels of the circuit should hold, whole numbers and known ones. Invariant: S' = R (A + e) + r, where e is what
 executed heads and units made of channels, |e| <= their errors, and r what written weights are off and rounding, |r| <= dust. As
 A + e is a sum of columns that the circuit writes with what heads and units of the disguised network give as factors, a reading
-W' S' + b' is W (A + e) + b up to `fresh`: |W' R - W| on those columns, |W'| dust, |b' - b| and rounding (docs/lens.md). So the
+W' S' + b' is W (A + e) + b up to `fresh`: |W' R - W| on those columns, |W'| dust, |b' - b| and rounding (docs/drift.md). So the
 walk goes on as before: e ends in tables that are flat around whole numbers, and only `fresh` is new in every layer.
 """
 

@@ -18,6 +18,12 @@ export async function ask(path, fields) {
   }
 }
 
+// For whoever asked, and for the page.
+export function unanswered() {
+  notice(SILENT);
+  return new ServerError(SILENT);
+}
+
 async function request(path, fields) {
   let response;
   try {
@@ -27,8 +33,7 @@ async function request(path, fields) {
       body: JSON.stringify(fields),
     });
   } catch {
-    notice(SILENT);
-    throw new ServerError(SILENT);
+    throw unanswered();
   }
   notice("");
   let answer;
@@ -41,10 +46,17 @@ async function request(path, fields) {
   return answer;
 }
 
+// Whoever waits for long is told so; a mark that comes and goes with every move would be laid out every time.
+const LONG = 500;
 let pending = 0;
+let timer = null;
 function waiting(change) {
   pending += change;
-  document.getElementById("main").setAttribute("aria-busy", String(pending > 0));
+  const main = document.getElementById("main");
+  main.setAttribute("aria-busy", String(pending > 0));
+  clearTimeout(timer);
+  if (pending > 0) timer = setTimeout(() => main.classList.add("slow"), LONG);
+  else main.classList.remove("slow");
 }
 
 // At most one request on its way; of those asked for meanwhile only the last is made, so a fast hand never builds a queue.
@@ -76,6 +88,7 @@ export function latest(send, show, fail) {
 
 function notice(text) {
   const line = document.getElementById("notice");
+  if (line.textContent === text) return;
   line.textContent = text;
   line.hidden = !text;
 }

@@ -1,47 +1,65 @@
 // The start: which page is shown, by the hash of the address. Each page is made when it is first visited.
 
 import { asked } from "./address.js";
+import { ServerError, unanswered } from "./api.js";
 import { circuitsPage } from "./circuits.js";
-import { infinitePage } from "./infinite.js";
-import { repeatsPage } from "./repeats.js";
-import { tablesPage } from "./tables.js";
-import { theorem2Page } from "./theorem2.js";
-import { theorem3Page } from "./theorem3.js";
 
 const start = JSON.parse(document.getElementById("start").textContent);
 const FIRST = "circuits";
 const pages = {
-  circuits: (fields) => circuitsPage(start, fields),
-  tables: (fields) => tablesPage(start, fields),
-  "theorem-2": theorem2Page,
-  "theorem-3": (fields) => theorem3Page(start.targets, fields),
-  repeats: repeatsPage,
-  infinite: infinitePage,
+  circuits: async () => (fields) => circuitsPage(start, fields),
+  tables: async () => (await import("./tables.js")).tablesPage.bind(null, start),
+  "theorem-2": async () => (await import("./theorem2.js")).theorem2Page,
+  "theorem-3": async () => (await import("./theorem3.js")).theorem3Page.bind(null, start.targets),
+  repeats: async () => (await import("./repeats.js")).repeatsPage,
+  infinite: async () => (await import("./infinite.js")).infinitePage,
 };
-// What a page can do when it is left, when it is shown again, and when a link asks for a state of it.
+// What a page can do when it is left, when it is shown again, and when a link asks for a state of it; a promise until it is made.
 const open = {};
 let shown = null;
 
-function route() {
+async function route() {
   const { name: wanted, fields } = asked();
   if (wanted === "main") return; // the skip link
   const name = wanted in pages ? wanted : FIRST;
-  open[shown]?.leave?.();
+  const before = shown;
+  shown = name;
   for (const section of document.querySelectorAll(".page")) section.hidden = section.id !== `page-${name}`;
   for (const link of document.querySelectorAll("nav a")) {
     if (link.getAttribute("href") === `#/${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  if (!(name in open)) open[name] = pages[name](fields) ?? {};
-  else if (Object.keys(fields).length) open[name].restore?.(fields);
-  else open[name].keep?.();
   const title = document.querySelector(`#page-${name} h1`).textContent;
   document.title = `${title} · provenformer`;
-  if (shown !== null && shown !== name) {
+  if (before !== null && before !== name) {
+    (await open[before])?.leave?.();
     window.scrollTo(0, 0);
     document.getElementById("main").focus({ preventScroll: true });
   }
-  shown = name;
+  if (!(name in open)) await (open[name] = make(name, fields));
+  else if (Object.keys(fields).length) (await open[name]).restore?.(fields);
+  else (await open[name]).keep?.();
+}
+
+// A page that could not be made, as the server did not answer, says so and is made at the next visit.
+async function make(name, fields) {
+  try {
+    const page = await fetched(name);
+    return await page(fields);
+  } catch (error) {
+    delete open[name];
+    if (!(error instanceof ServerError)) throw error;
+    document.querySelector(`#page-${name} .error`).textContent = error.message;
+    return {};
+  }
+}
+
+async function fetched(name) {
+  try {
+    return await pages[name]();
+  } catch {
+    throw unanswered();
+  }
 }
 
 const copy = document.getElementById("copy-link");
@@ -56,5 +74,10 @@ copy.addEventListener("click", async () => {
 });
 
 window.addEventListener("hashchange", route);
-route();
+await route();
 document.documentElement.dataset.ready = "true";
+// The first page comes first, then the code of the others; if it does not come, the visit will say so.
+requestIdleCallback(async () => {
+  await Promise.allSettled(Object.values(pages).map((get) => get()));
+  document.documentElement.dataset.fetched = "true";
+});

@@ -2,7 +2,7 @@
 
 import { keep, tokensAsText, tokensFromText } from "./address.js";
 import { ServerError, ask, latest } from "./api.js";
-import { claim, d3, number, table, typeset } from "./draw.js";
+import { claim, d3, number, table, typeset, write } from "./draw.js";
 import { markStale } from "./form.js";
 import { inputStrip, outputStrip } from "./strip.js";
 
@@ -10,6 +10,7 @@ const GIVEN = "network";
 const PROGRAM = "tokens:";
 const FIRST = "softmax-mean";
 const MOST_NAMED = 16; // tokens whose names stand beside a pattern
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const find = (id) => document.getElementById(id);
 
 export function circuitsPage(start, asked) {
@@ -128,27 +129,33 @@ export function circuitsPage(start, asked) {
       figure.select("figcaption").append("span");
       return figure;
     });
-    cards.select("b").text((p) => p.title);
+    write(cards.select("b"), (p) => p.title);
     const named = (p) => p.tokens.length > 0 && p.tokens.length <= MOST_NAMED;
     cards.classed("named", named);
     for (const side of [".queries", ".keys"]) {
-      cards.select(side).selectAll("i").data((p) => (named(p) ? p.tokens : [])).join("i").text((name) => name.slice(0, 3));
+      cards.select(side).selectAll("i").data((p) => (named(p) ? p.tokens : [])).join("i").call(write, (name) => name.slice(0, 3));
     }
-    cards.select(".least").text("0");
-    cards.select(".most").text((p) => number(p.largest));
+    write(cards.select(".least"), "0");
+    write(cards.select(".most"), (p) => number(p.largest));
     cards.select(".bar").style("opacity", (p) => Math.min(1, 1 / (3 * p.even)));
-    cards.select("figcaption span").text((p) => `${p.looks ? ` ${p.looks};` : ""} makes ${p.makes}`);
+    write(cards.select("figcaption span"), (p) => `${p.looks ? ` ${p.looks};` : ""} makes ${p.makes}`);
     cards.select("canvas").attr("aria-label", (p) => `Attention weights of ${p.title}, queries down, keys across`).each(paint);
   }
 
-  // The text colour of the page's accent, as dense as the weight is large; an even pattern is a third of full.
+  // The text colour of the page's accent, as dense as the weight is large; an even pattern is a third of full. The colour is read once
+  // per scheme: reading it makes the browser work out all styles at once.
+  let ink = null;
+  dark.addEventListener("change", () => { ink = null; showPatterns(); });
   function paint(p) {
-    const shades = Uint8Array.from(atob(p.shades), (c) => c.charCodeAt(0));
-    const [r, g, b] = getComputedStyle(this).color.match(/\d+/g).map(Number);
-    this.width = this.height = p.size;
-    const image = this.getContext("2d").createImageData(p.size, p.size);
+    ink ??= getComputedStyle(this).color.match(/\d+/g).map(Number);
     const full = Math.min(1, 1 / (3 * p.even));
-    shades.forEach((shade, i) => image.data.set([r, g, b, shade * full], 4 * i));
+    const painted = `${ink} ${full} ${p.shades}`;
+    if (this.dataset.painted === painted) return;
+    this.dataset.painted = painted;
+    const image = new ImageData(p.size, p.size);
+    const shades = atob(p.shades);
+    for (let i = 0; i < shades.length; i += 1) image.data.set([...ink, shades.charCodeAt(i) * full], 4 * i);
+    this.width = this.height = p.size;
     this.getContext("2d").putImageData(image, 0, 0);
   }
 

@@ -36,13 +36,24 @@ export function layer(svg, name, tag = "g") {
   return svg.selectAll(`${tag}.${name}`).data([0]).join(tag).classed(name, true);
 }
 
+// Without Intl, whose tables take longer to load than all that the first page draws.
+const grouped = (whole) => String(whole).replace(/\B(?=(\d{3})+$)/g, ",");
+
 export function number(value) {
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size >= 1e15 || size < 1e-4) return value.toExponential(2).replace("e+", "e");
-  if (Number.isInteger(value)) return value.toLocaleString("en");
-  if (size >= 1e5) return Math.round(value).toLocaleString("en");
-  return Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 8 });
+  if (Number.isInteger(value) || size >= 1e5) return grouped(Math.round(value));
+  const [whole, fraction] = String(Number(value.toPrecision(4))).split(".");
+  return fraction === undefined ? grouped(whole) : `${grouped(whole)}.${fraction}`;
+}
+
+// Text that is already there is not written again: the browser would lay it out again.
+export function write(selection, text) {
+  return selection.each(function put(...of) {
+    const fresh = String((typeof text === "function" ? text.apply(this, of) : text) ?? "");
+    if (this.textContent !== fresh) this.textContent = fresh;
+  });
 }
 
 // The formula of a target, typeset by the browser, and what it does not say; or what stands for a function of one's own.
@@ -57,9 +68,9 @@ export function typeset(id, target) {
 // d_p(f, g) ≤ bound, or the largest difference where there is no p; typeset.
 export function claim(p, bound) {
   const [digits, power] = bound.split("e");
-  const size = power === undefined ? `<mn>${digits}</mn>` : `<mn>${digits}</mn><mo>×</mo><msup><mn>10</mn><mn>${Number(power)}</mn></msup>`;
+  const size = power === undefined ? `<mn>${digits}</mn>` : `<mn>${digits}</mn><mo>×</mo><msup><mn>10</mn><mn>${String(Number(power)).replace("-", "−")}</mn></msup>`;
   const sides = "<mi>f</mi><mo>,</mo><mi>g</mi>";
-  const left = p === null ? '<mi mathvariant="normal">sup</mi><mo>|</mo><mi>f</mi><mo>-</mo><mi>g</mi><mo>|</mo>'
+  const left = p === null ? '<mi mathvariant="normal">sup</mi><mo form="prefix">|</mo><mi>f</mi><mo>−</mo><mi>g</mi><mo form="postfix">|</mo>'
     : `<msub><mi>d</mi><mn>${p}</mn></msub><mo>(</mo>${sides}<mo>)</mo>`;
   const math = new DOMParser().parseFromString(`<math>${left}<mo>≤</mo>${size}</math>`, "text/html").querySelector("math");
   return document.adoptNode(math);
@@ -72,13 +83,13 @@ export function table(id, heads, rows) {
   const node = d3.select(`#${id}`);
   if (heads) {
     node.select("thead").selectAll("tr").data([heads]).join("tr")
-      .selectAll("th").data((d) => d).join("th").attr("scope", "col").text((d) => d);
+      .selectAll("th").data((d) => d).join("th").attr("scope", "col").call(write, (d) => d);
   }
   const cells = node.select("tbody").selectAll("tr").data(rows).join("tr")
     .selectAll("td").data((d) => d.map((cell) => (typeof cell === "object" ? cell : { text: cell }))).join("td");
-  cells.attr("class", (d) => d.className ?? null).attr("data-value", (d) => d.value ?? null).text((d) => d.text);
+  write(cells.attr("class", (d) => d.className ?? null).attr("data-value", (d) => d.value ?? null), (d) => d.text);
   cells.filter((d) => d.swatch).each(function mark(d) {
-    this.prepend(Object.assign(document.createElement("span"), { className: `swatch ${d.swatch}` }));
+    if (this.querySelector(".swatch") === null) this.prepend(Object.assign(document.createElement("span"), { className: `swatch ${d.swatch}` }));
   });
 }
 
@@ -89,17 +100,21 @@ export function facts(id, pairs) {
     box.append("dd");
     return box;
   });
-  boxes.select("dt").text((d) => d[0]);
-  boxes.select("dd").text((d) => d[1]).attr("data-value", (d) => d[2] ?? null);
+  write(boxes.select("dt"), (d) => d[0]);
+  write(boxes.select("dd"), (d) => d[1]).attr("data-value", (d) => d[2] ?? null);
 }
 
+// Drawn again only when its scale is another one.
 export function axis(svg, name, scale, where, { ticks = 5, format = null, side = "bottom" } = {}) {
+  const group = layer(svg, name).classed("axis", true).attr("transform", where);
+  const drawn = [scale.domain(), scale.range(), ticks].join();
+  if (group.attr("data-drawn") === drawn) return;
   const make = side === "bottom" ? d3.axisBottom(scale) : d3.axisLeft(scale);
   make.tickSizeOuter(0).tickPadding(6);
   if (Array.isArray(ticks)) make.tickValues(ticks);
   else make.ticks(ticks);
   if (format) make.tickFormat(format);
-  layer(svg, name).classed("axis", true).attr("transform", where).call(make);
+  group.attr("data-drawn", drawn).call(make);
 }
 
 // Target as a line, network as steps, over one input coordinate; returns the height.
@@ -117,7 +132,7 @@ export function curves(svg, data, width, { names = ["target f", "network g"], at
   guide.attr("visibility", at === null ? "hidden" : null);
   if (at !== null) guide.attr("x1", x(at)).attr("x2", x(at)).attr("y1", margin.top).attr("y2", height - margin.bottom);
   legend(svg, names, margin.left);
-  layer(svg, "label", "text").attr("x", width - margin.right).attr("y", height - 4).attr("text-anchor", "end").text(label);
+  layer(svg, "label", "text").attr("x", width - margin.right).attr("y", height - 4).attr("text-anchor", "end").call(write, label);
   return height;
 }
 
@@ -130,7 +145,7 @@ export function legend(svg, names, left) {
   });
   items.attr("transform", (_, i) => `translate(${left + i * 112},16)`);
   items.select("line").attr("class", (_, i) => (i === 0 ? "target" : "network"));
-  items.select("text").text((d) => d);
+  write(items.select("text"), (d) => d);
 }
 
 // What colours mean: a bar from the smallest value to the largest.

@@ -76,9 +76,9 @@ function targetChoice({ targets, opened }) {
   }
 }
 
-export function settingsForm(start, compiled) {
+export function settingsForm(start, title, compiled) {
   targetChoice(start);
-  let built = { fields: JSON.stringify(fields()), title: start.table.network.title };
+  let built = { fields: JSON.stringify(fields()), title };
   const stale = (why) => markStale(document.getElementById("table-stack"), document.getElementById("stale"),
     why && `${why} Below is still: ${built.title}.`);
 

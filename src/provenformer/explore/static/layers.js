@@ -1,6 +1,6 @@
 // Layer by layer: where the ids are after each layer, which ids the layer reacts to, and a player.
 
-import { calm, colour, d3, layer, number, picture, tokenName } from "./draw.js";
+import { axis, calm, colour, d3, layer, number, picture, tokenName, write } from "./draw.js";
 
 const PAUSE = 750;
 
@@ -43,7 +43,7 @@ export function layerPlayer() {
     const lane = (j) => top + (j + 0.5) * LANE;
     layer(svg, "range", "rect").attr("x", clamp(low)).attr("width", Math.max(3, clamp(high) - clamp(low)))
       .attr("y", top).attr("height", base - top).attr("rx", 3);
-    layer(svg, "range-label", "text").attr("x", clamp(high)).attr("y", 15).attr("text-anchor", "end").text("ids of contexts");
+    layer(svg, "range-label", "text").attr("x", clamp(high)).attr("y", 15).attr("text-anchor", "end").call(write, "ids of contexts");
     const window = layer(svg, "window", "rect").attr("visibility", moment.window ? null : "hidden");
     if (moment.window) {
       const [from, to] = moment.window.map(clamp);
@@ -61,12 +61,11 @@ export function layerPlayer() {
       return g;
     });
     dots.attr("data-value", (v) => v).select("circle").attr("class", (_, j) => colour(j));
-    dots.select("text").text((_, j) => tokenName(j));
+    write(dots.select("text"), (_, j) => tokenName(j));
     const moving = data.glide && !calm.matches ? dots.transition().duration(350).ease(d3.easeCubicOut) : dots.interrupt();
     moving.attr("transform", (v, j) => `translate(${clamp(v)},${lane(j)})`);
-    const scale = d3.axisBottom(x).tickValues(powers(domain, width - 60)).tickFormat(tickText).tickSizeOuter(0).tickPadding(6);
-    layer(svg, "x").classed("axis", true).attr("transform", `translate(0,${base})`).call(scale);
-    layer(svg, "label", "text").attr("x", width - 22).attr("y", height - 4).attr("text-anchor", "end").text("id, in cells (logarithmic)");
+    axis(svg, "x", x, `translate(0,${base})`, { ticks: powers(domain, width - 60), format: tickText });
+    layer(svg, "label", "text").attr("x", width - 22).attr("y", height - 4).attr("text-anchor", "end").call(write, "id, in cells (logarithmic)");
     return height;
   });
 
@@ -121,7 +120,7 @@ export function layerPlayer() {
       range = [Math.min(0, d3.min(all)), Math.max(contexts.high, d3.max(all))];
       slider.max = moments.length - 1;
       const stages = [...new Set(moments.map((m) => m.stage))];
-      d3.select("#stages").selectAll("button").data(stages).join("button").attr("type", "button").text((d) => d)
+      d3.select("#stages").selectAll("button").data(stages).join("button").attr("type", "button").call(write, (d) => d)
         .on("click", (_, stage) => { stop(); show(moments.findIndex((m) => m.stage === stage)); });
       if (fresh) {
         stop();

@@ -1,6 +1,6 @@
 // Numbers of a sequence as dots in columns, one strip per row of the token; dots of an input can be dragged or moved with keys.
 
-import { d3, layer, number, picture } from "./draw.js";
+import { d3, layer, number, picture, write } from "./draw.js";
 
 const STEPS = { ArrowUp: 0.01, ArrowRight: 0.01, ArrowDown: -0.01, ArrowLeft: -0.01, PageUp: 0.1, PageDown: -0.1 };
 const HEIGHT = 132;
@@ -23,15 +23,16 @@ function frame(svg, row, data, { x, y }, width) {
   group.selectAll("line.edge").data(ticks).join("line").attr("class", "edge").attr("x1", MARGIN.left).attr("x2", width - MARGIN.right)
     .attr("y1", y).attr("y2", y);
   group.selectAll("text.tick").data(ticks).join("text").attr("class", "tick").attr("x", MARGIN.left - 6).attr("text-anchor", "end")
-    .attr("y", (v) => y(v) + 4).text((v) => names[v] ?? number(v));
+    .attr("y", (v) => y(v) + 4).call(write, (v) => names[v] ?? number(v));
   const n = data.rows[row].length;
   const every = Math.ceil((n * (names.length ? 7 + 7 * d3.max(names, (name) => name.length) : 26)) / (width - 70));
   group.selectAll("text.token").data(d3.range(n).filter((j) => j % every === 0)).join("text").attr("class", "token")
-    .attr("x", x).attr("y", y.range()[0] + 18).attr("text-anchor", "middle").text((j) => names[Math.round(data.rows[row][j])] ?? j + 1);
+    .attr("x", x).attr("y", y.range()[0] + 18).attr("text-anchor", "middle").call(write, (j) => names[Math.round(data.rows[row][j])] ?? j + 1);
   return group;
 }
 
 const height = (rows) => rows * (HEIGHT + 10);
+const dropRows = (svg, from) => svg.selectChildren("g").filter((_, row) => row >= from).remove();
 
 // The input: `move(j, row, value)` is told the new place of a number.
 export function inputStrip(host, move) {
@@ -48,7 +49,7 @@ export function inputStrip(host, move) {
     if (inside !== now.rows[row][j]) move(j, row, inside);
   };
   const draw = picture(host, "Input tokens", (svg, data, width) => {
-    svg.selectAll("g").filter(function old() { return /row-/.test(this.getAttribute("class")) && this.getAttribute("class").split("-")[1] >= data.rows.length; }).remove();
+    dropRows(svg, data.rows.length);
     data.rows.forEach((values, row) => {
       const scale = scales(width, row, data);
       const group = frame(svg, row, data, scale, width);
@@ -84,7 +85,7 @@ export function inputStrip(host, move) {
 // The output: rings for the target, dots for the network.
 export function outputStrip(host) {
   return picture(host, "Target and network", (svg, data, width) => {
-    svg.selectAll("g").remove();
+    dropRows(svg, data.rows.length);
     data.rows.forEach((values, row) => {
       const scale = scales(width, row, data);
       const group = frame(svg, row, data, scale, width);

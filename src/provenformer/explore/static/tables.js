@@ -13,8 +13,8 @@ import { verdictLines } from "./verdict.js";
 const OUTSIDE = 0.25;
 const find = (id) => document.getElementById(id);
 
-export function tablesPage(start, asked) {
-  const first = start.table;
+export async function tablesPage(start, asked) {
+  const first = await ask("/api/first-table", {});
   const model = { settings: null, network: null, tokens: null, start: null, look: null, token: 0, knobs: {} };
   const player = layerPlayer();
   const values = valuePictures();
@@ -158,7 +158,7 @@ export function tablesPage(start, asked) {
     drawTokens();
   }
 
-  const form = settingsForm(start, adopt);
+  const form = settingsForm(start, first.network.title, adopt);
   adopt(fields(), first);
   const restore = (state) => {
     if (form.fill(state)) form.compile(state);

@@ -1,6 +1,6 @@
 // The input: tokens that can be dragged or moved with the arrow keys, on lines (d = 1) or in a square (d = 2), over cells.
 
-import { colour, d3, layer, number, picture, tokenName } from "./draw.js";
+import { colour, d3, layer, number, picture, tokenName, write } from "./draw.js";
 
 const RADIUS = 13;
 const STEPS = { ArrowRight: [0, 0.01], ArrowLeft: [0, -0.01], ArrowUp: [1, 0.01], ArrowDown: [1, -0.01],
@@ -72,9 +72,9 @@ export function tokenPicture(host, move) {
       .attr("x1", (k) => x(k / data.cells)).attr("x2", (k) => x(k / data.cells)).attr("y1", top).attr("y2", height - 26);
     const wide = (x(1) - x(0)) / data.cells;
     layer(svg, "numbers").selectAll("text").data(d3.range(data.cells).filter((k) => wide > 22 || k % 5 === 0)).join("text")
-      .attr("x", (k) => x((k + 0.5) / data.cells)).attr("y", 16).attr("text-anchor", "middle").text((k) => k);
+      .attr("x", (k) => x((k + 0.5) / data.cells)).attr("y", 16).attr("text-anchor", "middle").call(write, (k) => k);
     layer(svg, "ends").selectAll("text").data([0, 1]).join("text")
-      .attr("x", (v) => x(v)).attr("y", height - 6).attr("text-anchor", "middle").text((v) => number(v ? data.high[0] : data.low[0]));
+      .attr("x", (v) => x(v)).attr("y", height - 6).attr("text-anchor", "middle").call(write, (v) => number(v ? data.high[0] : data.low[0]));
     const at = (j) => [x(places[j]), lane(j)];
     at.invert = (event) => [x.invert(event.x)];
     handles(svg, at, data);

@@ -1,6 +1,6 @@
 // Value bumps: for each token the bump that should fire, with its id on it; and the ids of all contexts on one line.
 
-import { axis, colour, d3, layer, number, picture, tokenName } from "./draw.js";
+import { axis, colour, d3, layer, number, picture, tokenName, write } from "./draw.js";
 
 const NEAR = 70; // pixels within which marks share a label
 const REACH = 1.5; // units of id around a bump that are drawn
@@ -22,7 +22,7 @@ function paintBump(svg, { bump, index }, width) {
   dot.attr("visibility", bump.at === null ? "hidden" : null)
     .attr("transform", `translate(${x(Math.max(-REACH, Math.min(REACH, off)))},${y(inside ? Math.max(0, Math.min(1, bump.share)) : 0.5)})`);
   dot.select("circle").attr("class", colour(index));
-  dot.select("text").text(inside ? tokenName(index) : off < 0 ? "←" : "→");
+  write(dot.select("text"), inside ? tokenName(index) : off < 0 ? "←" : "→");
   return height;
 }
 
@@ -50,7 +50,7 @@ export function valuePictures() {
     const groups = d3.groups(inside, (b) => Math.round(x(b.id) / NEAR)).map(([, near]) => near);
     layer(svg, "mark-names").selectAll("text").data(groups).join("text").attr("text-anchor", "middle").attr("y", y + 41)
       .attr("x", (near) => Math.max(36, Math.min(width - 36, x(d3.mean(near, (b) => b.id)))))
-      .text((near) => near.map((b) => tokenName(b.j)).join(" "));
+      .call(write, (near) => near.map((b) => tokenName(b.j)).join(" "));
     return y + 48;
   });
   return (look, contexts) => {
