@@ -238,6 +238,6 @@ def stray_reading(network: CircuitNetwork, rng: np.random.Generator) -> Mutation
 
 
 ADDED = (
-    stray_reading, new_head, new_block, new_channel, rare_unit, bent_end, rescaled, swapped_channels, cancelling, redirected, shifted_inputs,
-    other_scores,
+    stray_reading, new_head, new_block, new_channel, rare_unit, bent_end, rescaled, swapped_channels, cancelling, redirected,
+    shifted_inputs, other_scores,
 )  # fmt: skip
