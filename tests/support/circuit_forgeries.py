@@ -226,14 +226,15 @@ def bent_end(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
 
 
 def stray_reading(network: CircuitNetwork, rng: np.random.Generator) -> Mutation:
-    """A unit reads, beside what it should, a little of another channel."""
+    """A unit reads, beside what it should, some of another channel, mostly of the input, which always holds something."""
     places = [b for b, block in enumerate(network.circuit_blocks) if len(block.b_1)]
     if not places:
         return weight(network, rng)
     b = int(rng.choice(places))
     W_1 = network.circuit_blocks[b].W_1.copy()
-    u, c = int(rng.integers(len(W_1))), int(rng.integers(network.model_dim))
-    W_1[u, c] += rng.normal() * 10.0 ** rng.uniform(-6, 0)
+    u = int(rng.integers(len(W_1)))
+    c = int(rng.integers(network.token_dim if rng.random() < 0.8 else network.model_dim))
+    W_1[u, c] += rng.normal() * 10.0 ** rng.uniform(-3, 1)
     return f"block {b} unit {u} reads channel {c}", with_block(network, b, replace(network.circuit_blocks[b], W_1=W_1))
 
 

@@ -123,7 +123,7 @@ def try_forgery(seed: tuple[int, ...], built: Built | None = None, kinds: Sequen
 
 def _altered_weights(rng: Rng, network: FloatNetwork, c: Built, kinds: Sequence[Forge]) -> tuple[FloatNetwork, str]:
     if isinstance(network, CircuitNetwork):
-        what, circuit = kinds[rng.integers(len(kinds))](network, rng)
+        what, circuit = kinds[int(rng.integers(len(kinds)))](network, rng)
         return circuit, what
     if not isinstance(c, pf.Compiled):
         raise TypeError(f"no forgeries of {type(network).__name__}")
