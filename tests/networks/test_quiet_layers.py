@@ -7,7 +7,8 @@ import pytest
 
 import provenformer as pf
 from provenformer.networks.stack import first_where
-from provenformer.networks.thin import Network, ReluRun, evaluate, single
+from provenformer.networks.stages import VALUES
+from provenformer.networks.thin import Network, ReluRun, evaluate, feed_forward, single
 
 
 @pytest.fixture(scope="module", params=["sum", "paper"])
@@ -55,6 +56,11 @@ def test_hardmax_states(compiled: pf.Compiled) -> None:
             assert (step.stage, step.layer) == (among.stage, among.layer)
             np.testing.assert_array_equal(step.values()[0], among.values()[k])
     np.testing.assert_array_equal(together[-1].floats(), compiled.piecewise(x))
+
+
+def test_a_run_without_layers() -> None:
+    empty = ReluRun(VALUES, np.zeros((0, 4, 1)), np.zeros((0, 4)), np.zeros((0, 1, 4)), np.zeros((0, 1)))
+    np.testing.assert_array_equal(feed_forward(empty, np.ones((1, 3))), np.ones((1, 3)))
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 2, 6, 7, 40, 99, 100])

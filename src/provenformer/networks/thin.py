@@ -256,7 +256,7 @@ def next_busy(run: ReluRun, rows: FloatArray, start: int) -> int:
     Layers that share W_1 see the same numbers until one of them changes a token. Rounding is monotone, so a unit that is off
     at the largest of them is off everywhere.
     """
-    if len(run) == 1 or not run.reads_alike:
+    if len(run) <= 1 or not run.reads_alike:
         return start
     seen = run.W_1[0, :, :1] * rows[0]
     for k in range(1, len(rows)):
