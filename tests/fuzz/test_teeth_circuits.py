@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from circuit_forgeries import bent_end, stray_reading
-from fuzz.forgeries import Forge, assert_shown
+from fuzz.forgeries import assert_shown
 
 from provenformer.checker.circuit import (
     derive,
@@ -123,11 +122,6 @@ def channels_are_empty_before_they_are_written(patch: Patch) -> None:
         patch.setattr(module, "left_over", lambda *_: np.zeros(3))
 
 
-def units_read_what_was_fitted_to_them(patch: Patch) -> None:
-    for module in (units, pairs):
-        patch.setattr(module, "rest_of", lambda _, rows, __: np.zeros((len(rows), 3)))
-
-
 def inputs_have_no_positions(patch: Patch) -> None:
     start = walk._start
 
@@ -142,13 +136,6 @@ def inputs_have_no_positions(patch: Patch) -> None:
 def ranges_are_smaller(patch: Patch) -> None:
     of = ranges.ranges_of
     patch.setattr(walk, "ranges_of", lambda graph, low, high: of(graph, 0.9 * low + 0.1 * high, 0.1 * low + 0.9 * high))
-
-
-def knots_beyond_the_range_are_not_looked_at(patch: Patch) -> None:
-    cells = kernels._whole_cells
-    patch.setattr(
-        kernels, "_whole_cells", lambda ends, knots: cells(ends, knots[(knots > ends[0]) & (knots < ends[1])])
-    )
 
 
 def what_else_is_stated_is_not_compared(patch: Patch) -> None:
@@ -179,16 +166,3 @@ MISTAKES: dict[Callable[[Patch], None], str] = {  # of which networks
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
 def test_forgeries_show(mistake: Callable[[Patch], None], monkeypatch: Patch) -> None:
     assert_shown(MISTAKES[mistake], mistake, monkeypatch)
-
-
-# Mistakes for which one kind of forgery was written: among all kinds it would be rare.
-DIRECTED: dict[Callable[[Patch], None], tuple[str, Forge]] = {
-    knots_beyond_the_range_are_not_looked_at: ("pairwise(", bent_end),
-    units_read_what_was_fitted_to_them: ("circuit", stray_reading),
-}
-
-
-@pytest.mark.parametrize("mistake", DIRECTED, ids=lambda mistake: mistake.__name__)
-def test_directed_forgeries_show(mistake: Callable[[Patch], None], monkeypatch: Patch) -> None:
-    kind, forge = DIRECTED[mistake]
-    assert_shown(kind, mistake, monkeypatch, (forge,))

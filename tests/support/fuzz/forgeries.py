@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -34,8 +34,7 @@ from provenformer.networks.base import FloatNetwork
 from provenformer.networks.circuit import CircuitNetwork
 
 Rng = np.random.Generator
-Forge = Callable[[CircuitNetwork, Rng], Mutation]
-FORGE_CIRCUITS: tuple[Forge, ...] = (*KINDS, *ADDED)
+FORGE_CIRCUITS: tuple[Callable[[CircuitNetwork, Rng], Mutation], ...] = (*KINDS, *ADDED)
 SIZES: tuple[tuple[str, int, int, int, str, int], ...] = (
     ("scaled-mean", 1, 2, 3, "sum", 4), ("scaled-mean", 1, 3, 3, "sum", 4), ("centered", 1, 2, 4, "paper", 4),
     ("reverse", 1, 2, 3, "sum", 4), ("sort", 1, 2, 2, "paper", 4), ("centered", 2, 2, 2, "sum", 4),
@@ -93,13 +92,13 @@ def genuine(index: int) -> Built:
     return pf.compile(f, cells_per_axis=cells, construction=construction, hidden_dim=hidden)
 
 
-def try_forgery(seed: tuple[int, ...], built: Built | None = None, kinds: Sequence[Forge] = FORGE_CIRCUITS) -> Verdict:
+def try_forgery(seed: tuple[int, ...], built: Built | None = None) -> Verdict:
     """Alter the folder of a genuine network, the given one or one of ours, as the seed says; verify it; measure if accepted."""
     rng = np.random.default_rng(seed)
     c = genuine(int(rng.integers(len(SIZES) + len(FORMULAS)))) if built is None else built
     network, changes = c.network, list[str]()
     for _ in range(int(rng.choice([0, 1, 1, 1, 2, 3]))):
-        network, what = _altered_weights(rng, network, c, kinds)
+        network, what = _altered_weights(rng, network, c)
         changes.append(what)
     claim = _altered_claim(rng, c, changes)
     with tempfile.TemporaryDirectory() as folder:
@@ -121,9 +120,9 @@ def try_forgery(seed: tuple[int, ...], built: Built | None = None, kinds: Sequen
     return Verdict("; ".join(changes), held is not None, wrong)
 
 
-def _altered_weights(rng: Rng, network: FloatNetwork, c: Built, kinds: Sequence[Forge]) -> tuple[FloatNetwork, str]:
+def _altered_weights(rng: Rng, network: FloatNetwork, c: Built) -> tuple[FloatNetwork, str]:
     if isinstance(network, CircuitNetwork):
-        what, circuit = kinds[int(rng.integers(len(kinds)))](network, rng)
+        what, circuit = FORGE_CIRCUITS[int(rng.integers(len(FORGE_CIRCUITS)))](network, rng)
         return circuit, what
     if not isinstance(c, pf.Compiled):
         raise TypeError(f"no forgeries of {type(network).__name__}")
@@ -250,17 +249,12 @@ def _untrue(c: Built, network: FloatNetwork, claim: pf.Certificate, rng: Rng) ->
     return f"measured {measured:.6g}, accepted claim {claim.bound:.6g}" if measured > claim.bound else ""
 
 
-def assert_shown(
-    kind: str,
-    mistake: Callable[[pytest.MonkeyPatch], None],
-    patch: pytest.MonkeyPatch,
-    kinds: Sequence[Forge] = FORGE_CIRCUITS,
-) -> None:
+def assert_shown(kind: str, mistake: Callable[[pytest.MonkeyPatch], None], patch: pytest.MonkeyPatch) -> None:
     """A mistake in the library must be seen by forgeries of our networks of a kind, made before it."""
     networks = [genuine(index) for index in ours(kind)]
     mistake(patch)
     for seed in range(MOST_FORGERIES):
-        if wrong := try_forgery((1, seed), networks[seed % len(networks)], kinds).wrong:
+        if wrong := try_forgery((1, seed), networks[seed % len(networks)]).wrong:
             print(f"{mistake.__name__}: forgery {seed}: {wrong}")
             return
     pytest.fail(f"{MOST_FORGERIES:,} forgeries did not show it")
