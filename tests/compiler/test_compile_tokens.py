@@ -104,6 +104,15 @@ def test_multisets_of_an_equivariant_function(tmp_path: Path) -> None:
         pf.compile_tokens(lambda s: list(s)[::-1], "abc", 4, equivariant=True, construction="table")
 
 
+def test_few_sequences_are_all_tried_for_equivariance() -> None:
+    """One order of one multiset, which 200 random orders did not meet, was answered wrongly."""
+    sizes: dict[str, Any] = {"vocab": 4, "seq_len": 4, "equivariant": True, "construction": "table"}
+    with pytest.raises(pf.ProvenformerError, match=r"not equivariant: see its answer to \[3, 1, 2, 0\]"):
+        pf.compile_tokens(lambda s: [7 * (s == [3, 1, 2, 0])] * 4, **sizes)
+    sums = pf.compile_tokens(lambda s: [v + 10 * sum(s) for v in s], **sizes)
+    assert sums([3, 0, 2, 0]) == pytest.approx([53, 50, 52, 50], abs=1e-9)
+
+
 @pytest.mark.parametrize(
     ("fn", "given", "words"),
     [

@@ -38,14 +38,14 @@ from provenformer.networks.disguise import Disguised
 from provenformer.networks.inside import named_states, patterns
 from provenformer.networks.thin import Network
 from provenformer.storage import program_spec, save
-from provenformer.symbols.tokens.trace import TracedProgram, require_same, samples, trace
+from provenformer.symbols.tokens.trace import EVERY, TracedProgram, require_same, samples, trace
 
 if TYPE_CHECKING:
     from torch import nn
     from transformer_lens.model_bridge import TransformerBridge
 
 MOST_BITS = 64  # of the number of sequences: more cannot be listed anyway
-CHECKED = 200  # sequences that are tried twice; orders of a sequence that an equivariant function is tried on, in all
+CHECKED = 200  # sequences that are tried twice; orders in which an equivariant function is tried, of more than EVERY
 MEANT = 50  # random sequences on which a function that takes both tokens and their indices is asked for both
 CIRCUIT, TABLE = "circuit", "table"
 ROOM = 1e-9  # stated beyond what the checker finds, as of circuits: on another machine its sums may be taken in another order
@@ -442,12 +442,15 @@ def _number(value: Any) -> float:
 def _require_equivariant(
     fn: Callable[[Any], Any], vocab: tuple[Any, ...], indices: list[tuple[int, ...]], results: list[list[Any]]
 ) -> None:
-    """Raise where another order of a sequence does not give the answer in that order; some are tried."""
+    """Raise where another order of a sequence does not give the answer in that order; all are tried if they are few."""
+    size, n = len(vocab), len(indices[0])
+    answers = dict(zip(indices, results, strict=True))
     rng = np.random.default_rng(0)
-    for i in rng.integers(0, len(indices), CHECKED):
-        order = rng.permutation(len(indices[i]))
-        tokens = [vocab[indices[i][k]] for k in order]
-        if _call(fn, tokens) != [results[i][k] for k in order]:
+    some = (rng.permutation(indices[i]).tolist() for i in rng.integers(0, len(indices), CHECKED))
+    for row in product(range(size), repeat=n) if n * np.log(size) <= np.log(EVERY) else some:
+        answer, places = answers[tuple(sorted(row))], np.argsort(np.argsort(row, kind="stable"))
+        tokens = [vocab[k] for k in row]
+        if _call(fn, tokens) != [answer[place] for place in places]:
             raise ProvenformerError(
                 f"the function is not equivariant: see its answer to {tokens!s:.100}; leave equivariant=True out."
             )
