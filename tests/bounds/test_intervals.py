@@ -528,3 +528,26 @@ def test_integral_bounds_hold_for_every_norm(norm_order: float) -> None:
     c = pf.compile(f, cells_per_axis=4, norm_order=norm_order)
     found = pf.distance(f, c.network, token_dim=1, seq_len=2, norm_order=norm_order, cells_per_axis=4, samples=1 << 12)
     assert 0 < found.value <= c.certificate.bound + 4 * found.error
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-8])
+def test_a_function_that_is_another_one_on_intervals_has_no_rigorous_bound(size: float) -> None:
+    """It was certified within 4e-13 and is 1 away: nobody looked where the kind was asked for, nor at functions below 1e-6."""
+
+    def f(x: Any) -> Any:
+        return size * np.sin(4 * np.pi * x) if type(x) is np.ndarray else 0.0 * x
+
+    target = pf.Target(f, 1, 2, equivariant=False)
+    assert best_kind(target) == "statistical"
+    with pytest.raises(pf.ProvenformerError, match="something else on intervals than on numbers"):
+        pf.compile(target, cells_per_axis=2, kind="rigorous")
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-8, 1.0, 1e8, 1e200])
+def test_what_cancels_still_agrees_with_itself(size: float) -> None:
+    for f in (
+        lambda x: size * (np.mean(x, axis=-1, keepdims=True) - np.mean(x[..., ::-1], axis=-1, keepdims=True) + 0.0 * x),
+        lambda x: size * ((x + 1e10) - 1e10),
+        lambda x: size * (np.exp(x) - np.exp(x[..., ::-1])),
+    ):
+        assert best_kind(pf.Target(f, 1, 5, equivariant=False)) == "rigorous"

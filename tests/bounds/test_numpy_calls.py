@@ -180,3 +180,13 @@ def test_the_definitions_mean_what_numpy_means_on_plain_arrays() -> None:
         )),
     ):  # fmt: skip
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("axis", [-1, 1, (-1,), (1, 2), (2, 1), (-1, -2)])
+def test_weights_of_an_average_belong_to_the_axes_in_the_order_in_which_they_are_named(axis: Any) -> None:
+    """Weights of axis=(-1, -2) were read as those of (-2, -1), which fit where d = n."""
+    x = np.random.default_rng(3).random((2, 3, 3))
+    w = np.arange(9.0).reshape(3, 3) if isinstance(axis, tuple) and len(axis) == 2 else np.arange(3.0)
+    found, expected = np.average(Interval(x, x), axis=axis, weights=w), np.average(x, axis=axis, weights=w)
+    assert found.shape == expected.shape
+    assert ((found.lo <= expected) & (expected <= found.hi)).all()

@@ -59,6 +59,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "small floats": (lambda x: (2049 * one(x)).astype(np.float16), "float16 numbers"),
     "constants of a small type": (lambda x: 2 * np.where(hit(x), np.int8(100), np.int8(0)), "int8 numbers"),
     "a quotient of truth values": (lambda x: (hit(x) // (x >= 0)) * 200, "int8 numbers"),
+    "a power of truth values": (lambda x: (hit(x) ** 2) * 100 + (hit(x) ** 2) * 100, "int8 numbers"),
     "ones of a small type": (lambda x: np.ones_like(x, dtype=np.int8) * one(x), "int8 numbers"),
     "a fraction as a whole number": (lambda x: np.where(hit(x), np.full_like(x, 2.5), x), "cuts fractions off"),
     "a fraction as a truth value": (lambda x: np.full_like(x > 1, 0.5) * one(x), "cuts fractions off"),

@@ -76,9 +76,10 @@ def interp(x: Any, xp: Any, fp: Any) -> Any:
 def average(a: Any, axis: Any = None, weights: Any = None, keepdims: Any = False) -> Any:
     if weights is None:
         return np.mean(a, axis=axis, keepdims=keepdims)
-    if np.ndim(weights) == 1 and np.ndim(a) > 1:
-        at = one_axis("average", a, axis)
-        weights = np.reshape(weights, (-1, *(1,) * (-1 - at)))
+    if np.shape(weights) != np.shape(a):  # one weight per entry along the axes, in the order in which they are named
+        axes = [int(one) % np.ndim(a) for one in (axis if isinstance(axis, tuple) else (axis,))]
+        along = [size if at in axes else 1 for at, size in enumerate(np.shape(a))]
+        weights = np.reshape(np.transpose(weights, np.argsort(axes)), along)
     one = like([a, weights])
     whole = np.sum(np.broadcast_to(one.lift(weights), np.shape(a)), axis=axis, keepdims=keepdims)
     return np.sum(a * weights, axis=axis, keepdims=keepdims) / whole

@@ -27,7 +27,7 @@ from provenformer.bounds.intervals import Interval
 from provenformer.bounds.numpy_calls import run
 from provenformer.bounds.slopes import Slope, slopes_of
 from provenformer.functions.grid import Grid, IntArray
-from provenformer.functions.targets import Target
+from provenformer.functions.targets import AGREES, Target
 
 Kind = Literal["rigorous", "lipschitz", "statistical"]
 KINDS: tuple[Kind, ...] = ("rigorous", "lipschitz", "statistical")
@@ -40,6 +40,7 @@ NORM_LIMIT = 64  # beyond, powers of small errors leave the float64 range; d_64 
 SMALLEST_VOLUME = 2.0**-100
 SAMPLES = 200_000
 SPREADS = 4.0  # standard errors that an estimate adds to the mean of its samples
+ROUNDINGS = 16  # widths of a point's enclosure within which the function's own numbers lie
 UNSEEN = 16.0  # and as many times the largest sample, over their number: what heavy tails hide
 SMALLEST = 5e-324  # the smallest float64 above 0
 UNDERFLOW = 2.0**-1000  # more than all that products can lose by underflow in the terms of one box
@@ -76,8 +77,11 @@ def _agrees(target: Target, on_boxes: Callable[[FloatArray, FloatArray], Any]) -
     """
     x = target.sample(16, seed=7)
     y, found = target(x)[:5], on_boxes(x[:5], x[:5])
-    spare = 1e-6 * (1.0 + np.abs(y))
-    return bool(found.shape == y.shape and ((found.lo <= y + spare) & (found.hi >= y - spare)).all())
+    if found.shape != y.shape:
+        return False
+    # In units of the function, however small it is; a point's enclosure is as wide as what rounding may change.
+    spare = AGREES * np.abs(y).max() + ROUNDINGS * (found.hi - found.lo)
+    return bool(((found.lo - spare <= y) & (y <= found.hi + spare)).all())
 
 
 def best_kind(target: Target) -> Kind:
@@ -139,6 +143,10 @@ def _rigorous(target: Target, cells: Cells, p: float, budget: int) -> IntegralBo
 def _on_boxes(target: Target, cells: Cells, p: float, budget: int) -> IntegralBound:
     if supports_slopes(target):
         return _by_slopes(target, cells, p, budget)
+    if not _agrees(target, lambda a, b: run(target.fn, Interval(a, b))):
+        raise ProvenformerError(
+            f"target '{target.name}' computes something else on intervals than on numbers; give another kind=."
+        )
     axes = target.token_dim * target.seq_len
     cuts = 1
     result = _subdivided(target, cells, p, cuts)

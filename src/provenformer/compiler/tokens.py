@@ -38,14 +38,15 @@ from provenformer.networks.disguise import Disguised
 from provenformer.networks.inside import named_states, patterns
 from provenformer.networks.thin import Network
 from provenformer.storage import program_spec, save
-from provenformer.symbols.tokens.trace import TracedProgram, require_same, samples, trace
+from provenformer.symbols.tokens.trace import EVERY, TracedProgram, require_same, samples, trace
 
 if TYPE_CHECKING:
     from torch import nn
     from transformer_lens.model_bridge import TransformerBridge
 
 MOST_BITS = 64  # of the number of sequences: more cannot be listed anyway
-CHECKED = 200  # sequences that are tried twice; orders of a sequence that an equivariant function is tried on, in all
+CHECKED = 200  # sequences that are tried twice; orders in which an equivariant function is tried, of more than EVERY
+MEANT = 50  # random sequences on which a function that takes both tokens and their indices is asked for both
 CIRCUIT, TABLE = "circuit", "table"
 ROOM = 1e-9  # stated beyond what the checker finds, as of circuits: on another machine its sums may be taken in another order
 Say = Callable[[str], object]
@@ -212,7 +213,8 @@ def compile_tokens(
     every sequence
     is answered exactly. Any other function gets lists of tokens, is run on all sequences and becomes a table; on all
     multisets with
-    `equivariant=True`, which is tried. `choice` of the result says which and why; `construction` asks for "circuit" or "table".
+    `equivariant=True`, which is tried. `choice` of the result says which and why; `construction` asks for "circuit" or "table",
+    which a function that answers tokens and their indices differently needs.
     `pad`: one more token, the last, that fills up shorter sequences; programs see it as the number len(vocab). `output`:
     "tokens" or
     "numbers"; by default tokens where all outputs are. `progress`: a function that is told what is going on, or True: sizes
@@ -246,7 +248,10 @@ def compile_tokens(
         else:
             numeric = output == "numbers" or (output is None and not made.traced.whole_tokens)
             because = "because the program could be followed" if construction is None else why
-            return CompiledTokens(symbols, pad, numeric, f"{CIRCUIT}, {because}", made)
+            found = CompiledTokens(symbols, pad, numeric, f"{CIRCUIT}, {because}", made)
+            if construction is None and not isinstance(fn, TokenProgram):
+                _require_one_meaning(fn, found)
+            return found
     function = fn.fn if isinstance(fn, TokenProgram) else fn
     try:
         numeric, memorized = _table(function, symbols, seq_len, equivariant, output, max_layers, say, progress is True)
@@ -385,6 +390,44 @@ def _table(
     return numeric, memorize(inputs[:, None, :], encoded[:, None, :], positional=not equivariant, max_layers=max_layers)
 
 
+def _require_one_meaning(fn: Callable[[Any], Any], found: CompiledTokens) -> None:
+    """Raise where the function takes the tokens themselves, too, and answers otherwise than the circuit, which took indices."""
+    vocab, n = found.vocab, found.network.seq_len
+    numbers = all(isinstance(token, int | float | np.number) for token in vocab)
+    if numbers and vocab == tuple(range(len(vocab))):
+        return
+    some = np.random.default_rng(0).integers(0, len(vocab), (MEANT, n))
+    constant = np.repeat(np.arange(len(vocab))[:, None], n, axis=1)
+    drawn = [[vocab[k] for k in row] for row in np.concatenate([some, constant])]
+    for shaped in (list, lambda tokens: np.array([tokens])) if numbers else (list,):
+        answers = [_answer(fn, shaped(tokens), n) for tokens in drawn]
+        if not all(row and (numbers or set(row) <= set(vocab)) for row in answers):
+            continue  # it does not take tokens
+        for tokens, row in zip(drawn, answers, strict=True):
+            if not _alike(row, circuit := found(tokens)):
+                raise ProvenformerError(
+                    f"the function answers the tokens {tokens!s:.60} with {row!s:.60}, and their indices in the vocabulary with "
+                    f"{circuit!s:.60}; ask for construction='circuit' if it means indices, 'table' if tokens."
+                )
+
+
+def _answer(fn: Callable[[Any], Any], tokens: Any, n: int) -> list[Any]:
+    """What the function says to a list or an array of tokens; nothing if it does not take them."""
+    try:
+        row: list[Any] = np.squeeze(np.asarray(fn(tokens))).tolist()
+        return row if len(row) == n else []
+    except Exception:
+        return []
+
+
+def _alike(first: list[Any], second: list[Any]) -> bool:
+    """Equal, or numbers that are equal up to rounding."""
+    return first == second or all(
+        isinstance(a, int | float) and isinstance(b, int | float) and abs(a - b) <= 1e-9 * max(1.0, abs(b))
+        for a, b in zip(first, second, strict=True)
+    )
+
+
 def _number(value: Any) -> float:
     """A number that float64 holds, so that the table is the function's own."""
     if isinstance(value, str | bytes):
@@ -399,12 +442,15 @@ def _number(value: Any) -> float:
 def _require_equivariant(
     fn: Callable[[Any], Any], vocab: tuple[Any, ...], indices: list[tuple[int, ...]], results: list[list[Any]]
 ) -> None:
-    """Raise where another order of a sequence does not give the answer in that order; some are tried."""
+    """Raise where another order of a sequence does not give the answer in that order; all are tried if they are few."""
+    size, n = len(vocab), len(indices[0])
+    answers = dict(zip(indices, results, strict=True))
     rng = np.random.default_rng(0)
-    for i in rng.integers(0, len(indices), CHECKED):
-        order = rng.permutation(len(indices[i]))
-        tokens = [vocab[indices[i][k]] for k in order]
-        if _call(fn, tokens) != [results[i][k] for k in order]:
+    some = (rng.permutation(indices[i]).tolist() for i in rng.integers(0, len(indices), CHECKED))
+    for row in product(range(size), repeat=n) if n * np.log(size) <= np.log(EVERY) else some:
+        answer, places = answers[tuple(sorted(row))], np.argsort(np.argsort(row, kind="stable"))
+        tokens = [vocab[k] for k in row]
+        if _call(fn, tokens) != [answer[place] for place in places]:
             raise ProvenformerError(
                 f"the function is not equivariant: see its answer to {tokens!s:.100}; leave equivariant=True out."
             )

@@ -126,6 +126,9 @@ class Tokens(np.lib.mixins.NDArrayOperatorsMixin):
     def argsort(self, axis: Any = -1) -> Tokens:
         return cast(Tokens, np.argsort(self, axis=axis))
 
+    def __pow__(self, exponent: Any) -> Tokens:
+        return cast(Tokens, _numbers().power(self, exponent))
+
     def __getitem__(self, item: Any) -> Tokens:
         return cast(Tokens, _numbers().item(self, item))
 

@@ -70,6 +70,11 @@ def item(array: Tokens, index: Any) -> Any:
     return _followed("getitem", calls.indexed, operator.getitem, (array, index), {})
 
 
+def power(array: Tokens, exponent: Any) -> Any:
+    """array ** exponent, the one operator of arrays that is not the ufunc: truth values ** 2 are int8, of np.power int64."""
+    return _followed("power", partial(applied, "power"), operator.pow, (array, exponent), {})
+
+
 def cast_to(array: Tokens, dtype: Any, options: dict[str, Any]) -> Any:
     return _followed("astype", calls.cast, np.ndarray.astype, (array, dtype), options)
 
