@@ -27,7 +27,12 @@ demo: env
 	$(BIN)/provenformer demo
 
 test: lint types
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not long'
+
+# What takes minutes: functions of many trades at their natural lengths. Before a release, and after a change to circuits.
+.PHONY: test-long
+test-long: env-dev
+	$(BIN)/python -m pytest -n 2 -m long
 
 # The same with a table of what no test runs.
 coverage: lint types

@@ -23,7 +23,7 @@ class Case:
     support: tuple[Any, Any]
     refused: str = ""
     refused_long: str = ""
-    slow: bool = False
+    long: bool = False
 
     def target(self, seq_len: int) -> pf.Target:
         return pf.Target(
@@ -61,7 +61,7 @@ CASES = [
     Case(signals.kalman, 1, 5, 32, (-3.0, 3.0), refused_long=TOO_LARGE),
     Case(signals.pid, 1, 5, 32, (-2.0, 2.0)),
     Case(signals.saturated_plant, 1, 5, 32, (-3.0, 3.0)),
-    Case(signals.soft_dtw, 2, 3, 5, SYMMETRIC, TOO_LARGE, "np.log of", slow=True),
+    Case(signals.soft_dtw, 2, 3, 5, SYMMETRIC, TOO_LARGE, "np.log of", long=True),
     Case(physics.coulomb, 2, 4, 16, (-2.0, 2.0), refused_long=TOO_LARGE),
     Case(physics.burgers, 1, 6, 64, SYMMETRIC),
     Case(physics.mean_field_ising, 1, 5, 256, (-1.5, 1.5)),
@@ -77,8 +77,8 @@ CASES = [
     Case(physics.shoelace, 2, 4, 32, SYMMETRIC),
     Case(physics.spherical, 3, 3, 32, ([0.5, 0.0, 0.0], [2.0, np.pi, TURN])),
     Case(physics.graph_smoothing, 2, 6, 100, SYMMETRIC),
-    Case(neural.gru, 4, 3, 8, SYMMETRIC, refused_long=TOO_LARGE),
-    Case(neural.lstm, 2, 3, 6, SYMMETRIC, refused_long=TOO_LARGE),
+    Case(neural.gru, 4, 3, 8, SYMMETRIC, refused_long=TOO_LARGE, long=True),
+    Case(neural.lstm, 2, 3, 6, SYMMETRIC, refused_long=TOO_LARGE, long=True),
     Case(neural.alibi_attention, 4, 5, 128, SYMMETRIC),
     Case(neural.rotary_attention, 4, 5, 32, SYMMETRIC),
     Case(neural.mixture_of_experts, 4, 3, 16, SYMMETRIC),
@@ -88,14 +88,14 @@ CASES = [
     Case(neural.gelu_mlp, 8, 3, 16, SYMMETRIC, refused_long=TOO_LARGE),
     Case(neural.swiglu, 4, 3, 16, SYMMETRIC),
     Case(neural.linear_attention, 2, 4, 16, SYMMETRIC, refused_long=TOO_LARGE),
-    Case(neural.encoder_layer, 8, 4, 32, SYMMETRIC, TOO_LARGE, slow=True),
-    Case(neural.mlp_mixer, 4, 4, 32, SYMMETRIC, refused_long=TOO_LARGE, slow=True),
+    Case(neural.encoder_layer, 8, 4, 32, SYMMETRIC, TOO_LARGE, long=True),
+    Case(neural.mlp_mixer, 4, 4, 32, SYMMETRIC, refused_long=TOO_LARGE, long=True),
     Case(neural.latent_queries, 3, 4, 64, SYMMETRIC),
     Case(neural.cosine_to_mean, 4, 4, 32, SYMMETRIC, TOO_LARGE),
     Case(neural.surprisal, 5, 3, 32, (-2.0, 2.0), "plain arrays"),
     Case(neural.soft_top_k, 1, 6, 50, (0.0, 1.0), "partition"),
     Case(neural.cumulative_softmax, 1, 5, 48, (-2.0, 2.0), refused_long=TOO_LARGE),
-    Case(neural.crf_forward, 3, 4, 8, SYMMETRIC, refused_long="np.log of"),
+    Case(neural.crf_forward, 3, 4, 8, SYMMETRIC, refused_long="np.log of", long=True),
     Case(neural.log_mean_exp_pooling, 2, 5, 512, SYMMETRIC),
     Case(neural.previous_token_copy, 2, 5, 48, (0.0, 1.0)),
     Case(neural.sinkhorn, 4, 3, 8, SYMMETRIC, "contains 0"),

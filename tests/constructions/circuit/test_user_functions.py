@@ -10,7 +10,7 @@ from user_functions import CASES, Case, sequences
 import provenformer as pf
 
 TOLERANCE = 1e-2
-MARKED = [pytest.param(case, marks=[pytest.mark.slow] * case.slow, id=case.fn.__name__) for case in CASES]
+MARKED = [pytest.param(case, marks=[pytest.mark.long] * case.long, id=case.fn.__name__) for case in CASES]
 BY_NAME = pytest.mark.parametrize("case", MARKED)
 
 
@@ -43,7 +43,7 @@ def test_a_few_tokens(case: Case) -> None:
         require_true(c, count=60)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @BY_NAME
 def test_as_many_tokens_as_is_natural(case: Case, tmp_path: Path) -> None:
     c = compiled(case, case.natural, case.refused_long or case.refused)
