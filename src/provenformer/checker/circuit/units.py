@@ -32,7 +32,7 @@ from provenformer.checker.circuit.linear import (
 from provenformer.checker.circuit.pieces import Pieces as Broken
 from provenformer.checker.circuit.pieces import Units, compare, read_pieces
 from provenformer.checker.circuit.precision import CAST, TINY, UNIT, gamma_of, sum_rounding
-from provenformer.checker.circuit.ranges import range_of
+from provenformer.checker.circuit.ranges import argument_range
 from provenformer.checker.circuit.state import Channel, State, known_rounding
 from provenformer.networks.circuit import CircuitBlock
 from provenformer.symbols.formula import Formula
@@ -145,7 +145,7 @@ def write_table(written: Written, operation: Apply | Pieces, claim: Combination,
     """A formula, or a piecewise linear function, of one combination."""
     state, graph = written.state, written.graph
     argument = of_lin(operation.of, state.ranges, graph.seq_len)
-    low, high = range_of(graph, argument, state.ranges)
+    low, high = argument_range(graph, operation, state.ranges)
     keep = np.arange(len(written.coefficients))
     direction = _direction(written, argument.without_constant(), keep)
     error = relative_to_whole(direction.error, argument, state)
