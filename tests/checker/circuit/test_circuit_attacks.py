@@ -500,3 +500,27 @@ def test_squares_that_are_off_are_no_squares() -> None:
         ranges = ranges_of(graph, *hand._box(0.0, 1.0))
         assert lin_range(graph, lin(4, None, {square: mean_row(4)}), ranges)[1] >= largest - 0.01
         assert (product in ranges.balls) == (slack == 0)
+
+
+def test_what_a_gate_keeps_back_is_off_at_every_token_that_should_have_it() -> None:
+    """A gate that one token opens, claimed to let all of them through: their sum is off by all the others."""
+    n = 16
+    draft = Draft(n)
+    closed, gated, total = draft.channel(np.arange(n) > 0), draft.channel(), draft.channel()
+    draft.block()
+    draft.unit({0: 1.0, closed: -2.0}, 0.0, {gated: 1.0})
+    draft.claim(gated, 2, 0, np.ones(n))
+    draft.block()
+    draft.head([], [], [({gated: 1.0}, total, float(n))])
+    draft.claim(total, 3, 0, np.ones((1, n)))
+    graph, outputs = new_graph(n, 0.0, 1.0), [lin(1, None, {0: np.ones((1, n))})]
+    case = Case("gate", lambda x: x.sum(-1, keepdims=True) + 0 * x, draft.network({total: 1.0}), graph, outputs,
+                *hand._box(0.0, 1.0))  # fmt: skip
+    off = float(np.abs(case.network(np.ones((1, 1, n))) - n).max())
+    assert off == n - 1
+    assert bound(case).exact >= off
+    own = np.zeros(n)
+    own[0] = 1.0  # what it does let through
+    honest = replace(case.network, witness=(Claim(gated, 2, 0, own), Claim(total, 3, 0, own[None])))
+    first = replace(case, outputs=[lin(1, None, {0: own[None]})])
+    assert bound(first, honest).float32 < 1e-5

@@ -186,22 +186,31 @@ def write_scaled(written: Written, claim: Combination, before: Channel) -> Chann
         terms = np.maximum(terms, here.terms)
     holds = Combination(claim.parts, before.holds.constant + claim.constant, claim.slack)
     error = Error.absolute(worst + written.outer_rounding(terms) + gap + before.error.plain)
-    return Channel(holds, error, only=_only(written, direction, before, ends))
+    return Channel(holds, error, only=_only(written, direction, before, holds, ends))
 
 
 def _only(
-    written: Written, direction: Direction, before: Channel, ends: tuple[float, float]
+    written: Written, direction: Direction, before: Channel, holds: Combination, ends: tuple[float, float]
 ) -> NDArray[np.bool_] | None:
-    """Tokens at which a unit may be on; at all others the channel, which held 0 exactly, holds 0 exactly. None: everywhere."""
+    """Tokens at which a unit may be on, or the channel should hold something else than 0; at all others it is 0, as it was and
+    should be: nothing is off there. None: everywhere."""
     untouched = before.fixed and not before.holds.constant.any() and not written.constant.any()
-    if not untouched or written.offsets.shape[1] == 1:
+    if (
+        not untouched
+        or written.offsets.shape[1] == 1
+        or holds.slack
+        or any(p.mix is not None for p in holds.parts.values())
+    ):
         return None
+    wanted = np.zeros(written.state.seq_len, dtype=np.bool_)
+    for part in holds.parts.values():
+        wanted |= np.asarray(part.own) != 0
     slopes, offsets = direction.slopes[:, None], written.offsets[direction.units]
     error = (direction.rest + written.rounding[direction.units]).max(axis=1, keepdims=True)
     top = np.maximum(slopes * ends[0], slopes * ends[1])
     slack = 2.0**-50 * (np.abs(slopes) * max(map(abs, ends)) + np.abs(offsets))
     with np.errstate(invalid="ignore"):
-        return np.asarray((~(top + offsets + slack + error <= 0)).any(axis=0))
+        return np.asarray((~(top + offsets + slack + error <= 0)).any(axis=0) | wanted)
 
 
 @dataclass(frozen=True, eq=False)
