@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
@@ -142,6 +144,11 @@ def positive_and_negative(graph: Graph, x: Lin, number: int) -> tuple[FloatArray
         positive - np.maximum(diagonal, 0.0) + np.maximum(both, 0.0),
         negative - np.minimum(diagonal, 0.0) + np.minimum(both, 0.0),
     )
+
+
+def rounded_up(value: Fraction) -> float:
+    """A float not below a number >= 0, and 0 for 0."""
+    return float(np.nextafter(float(value), np.inf)) if value else 0.0
 
 
 def _up(a: float, b: float) -> float:
