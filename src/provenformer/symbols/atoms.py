@@ -33,7 +33,7 @@ from provenformer.symbols.graph import (
     Term,
 )
 from provenformer.symbols.jets import distance, formula_range, slope_bound
-from provenformer.symbols.linear import add, constant, gamma, mix, of_atom, rounded_up, scale, size
+from provenformer.symbols.linear import NOT_FINITE, add, constant, gamma, mix, of_atom, rounded_up, scale, size
 from provenformer.symbols.ranges import argument_range, enclosure, hull
 
 MASKED = 64.0
@@ -63,6 +63,8 @@ def _applied(graph: Graph, formula: Formula, z: Lin, change: float, rows: int | 
 def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start: float, x: Lin) -> Lin:
     """A piecewise linear function; where x stays on one piece it is linear."""
     operation = Pieces(tuple(map(float, knots)), tuple(map(float, slopes)), float(start), x)
+    if not np.isfinite([*operation.knots, *operation.slopes, operation.start]).all():
+        raise Untraceable(NOT_FINITE)
     if x.is_constant:
         values, steep = operation(x.constant), max(map(abs, operation.slopes))
         reach = float(np.abs(x.constant).max()) + max(map(abs, operation.knots))
@@ -77,11 +79,11 @@ def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start:
     if at == int(np.searchsorted(operation.knots, high, side="left")):  # one piece
         slope, knot = Fraction(operation.slopes[at]), Fraction(operation.knots[max(at - 1, 0)])
         rest = operation.exactly(knot) - slope * knot
-        line = add(graph, scale(graph, x, float(slope)), constant(float(rest)))
-        line = _off_by(line, rounded_up(abs(rest - Fraction(float(rest)))))
+        line = add(graph, scale(graph, x, float(slope)), constant(_nearest(rest)))
+        line = _off_by(line, rounded_up(abs(rest - Fraction(_nearest(rest)))))
         return _cut(graph, line, rows)
     inside = [low, *(k for k in operation.knots if low < k < high), high]
-    heights = [float(operation.exactly(Fraction(z))) for z in inside]
+    heights = [_nearest(operation.exactly(Fraction(z))) for z in inside]
     exact = Pieces(operation.knots, operation.slopes, operation.start, x)
     low, high = float(np.nextafter(min(heights), -np.inf)), float(np.nextafter(max(heights), np.inf))
     if operation.slopes[0] <= 0 <= min(operation.slopes[1:]):  # it falls up to its first knot and rises from there
@@ -120,14 +122,22 @@ def _joined(graph: Graph, outer: Pieces) -> Lin | None:
     turns = [i for i in range(len(places)) if slopes[i] != slopes[i + 1]]
     if not turns:
         return None
-    kept, steps = [float(places[i]) for i in turns], [float(slopes[0]), *(float(slopes[i + 1]) for i in turns)]
-    if len(set(kept)) < len(kept) or not np.isfinite([*kept, *steps]).all():
+    kept, steps = [_nearest(places[i]) for i in turns], [_nearest(slopes[i]) for i in (0, *(i + 1 for i in turns))]
+    if len(set(kept)) < len(kept):
         return None
-    made = Pieces(tuple(kept), tuple(steps), float(outer.exactly(within(Fraction(kept[0])))), inner.of)
+    made = Pieces(tuple(kept), tuple(steps), _nearest(outer.exactly(within(Fraction(kept[0])))), inner.of)
     tried = [*places, *map(Fraction, kept), *map(Fraction, hull(graph, inner.of))]
     lost = max(abs(made.exactly(z) - outer.exactly(within(z))) for z in tried)
     found = pieces(graph, made.knots, made.slopes, made.start, inner.of)
     return _off_by(found, x.slack * max(map(abs, outer.slopes)) + rounded_up(lost))
+
+
+def _nearest(value: Fraction) -> float:
+    """As a float, if it is not beyond all of them."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise Untraceable(NOT_FINITE) from None
 
 
 def absolute(graph: Graph, x: Lin) -> Lin:
