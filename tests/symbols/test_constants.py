@@ -10,7 +10,7 @@ import pytest
 import provenformer as pf
 from provenformer.base.errors import Untraceable
 from provenformer.symbols.formula import VARIABLE, apply
-from provenformer.symbols.graph import Graph, Lin
+from provenformer.symbols.graph import Graph, Input, Lin, Pieces
 from provenformer.symbols.linear import constant
 from provenformer.symbols.trace import follow, trace
 from provenformer.symbols.trees import function, masked, of_row
@@ -118,3 +118,46 @@ def test_what_is_not_finite_is_named(fn: Any, support: tuple[float, float]) -> N
     with pytest.raises(Untraceable, match="is not finite") as refusal:
         follow(pf.Target(fn, 1, N, equivariant=False, support=support))
     assert "\n" not in str(refusal.value)
+
+
+FAR = {
+    "clip": (lambda x: np.clip(x, 0.3, 1e9), lambda z: min(max(z, Fraction(0.3)), Fraction(1e9))),
+    "outside": (lambda x: x - np.clip(x, 0.3, 1e9), lambda z: z - min(max(z, Fraction(0.3)), Fraction(1e9))),
+    "twice": (lambda x: np.maximum(np.clip(x, -1e9, 0.3), 0.1), lambda z: min(max(z, Fraction(0.1)), Fraction(0.3))),
+    "one piece": (
+        lambda x: np.minimum(np.clip(x, -1e9, 0.3) - 7, 0.0),
+        lambda z: min(max(z, Fraction(-1e9)), Fraction(0.3)) - 7,
+    ),
+    "steep": (
+        lambda x: np.abs(0.1 * np.maximum(x, 1e-8) - 1e4),
+        lambda z: abs(Fraction(0.1) * max(z, Fraction(1e-8)) - 10**4),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_pieces_with_knots_far_away(name: str) -> None:
+    """Near 0 a piecewise linear function with a knot at 1e9 loses digits in float64: what is stored, not what is meant."""
+    fn, exactly = FAR[name]
+    graph, lin = output(fn, support=(-2.0, 4.0))
+
+    def stored(one: Lin, z: Fraction) -> tuple[Fraction, Fraction]:
+        """The value of a combination of pieces, and its slack with that of its arguments."""
+        total, slack = Fraction(float(one.constant[0])), Fraction(one.slack)
+        for number, term in one.terms.items():
+            operation = graph.atoms[number].operation
+            value, off = (z, Fraction(0)) if isinstance(operation, Input) else stored(operation.arguments[0], z)
+            if isinstance(operation, Pieces):
+                value, off = operation.exactly(value), off * max(Fraction(abs(s)) for s in operation.slopes)
+            total, slack = total + Fraction(term.own) * value, slack + abs(Fraction(term.own)) * off
+        return total, slack
+
+    for x in (-2.0, -1.7, 0.0, 1e-8, 0.1, 0.3, 0.301, 0.7, 4.0):
+        value, slack = stored(lin, Fraction(x))
+        assert abs(value - exactly(Fraction(x))) <= slack <= 1e-9
+
+
+def test_a_sign_times_nothing_is_nothing() -> None:
+    graph, lin = output(lambda x: x + np.sign(x) * np.maximum(np.abs(x) - 3.3, 0.0), support=(-1.0, 1.0))
+    assert len(graph.atoms) <= 2
+    assert lin.terms.keys() == {0}

@@ -13,7 +13,7 @@ from provenformer.base.errors import Untraceable
 from provenformer.bounds.integrals import supports_intervals, supports_slopes
 from provenformer.compiler.circuit import require_agreement as require_network_agreement
 from provenformer.symbols.arrays import inputs
-from provenformer.symbols.graph import Graph, Input
+from provenformer.symbols.graph import Graph, Input, Pieces
 from provenformer.symbols.linear import add, divide, mix, of_atom, scale
 from provenformer.symbols.trace import Traced, follow, require_agreement, trace
 
@@ -300,3 +300,15 @@ def test_a_value_of_an_earlier_call_is_refused() -> None:
 
     with pytest.raises(Untraceable, match="kept from an earlier call"):
         follow(pf.Target(fn, D, N))
+
+
+def test_a_root_of_something_else_does_not_keep_its_variable_above_0() -> None:
+    """Of sqrt(tanh(z) + 2) z may be below 0, where slack hides it: the root is between 1 and 1.74, and below 1.5 somewhere."""
+
+    def rooted(x: Any) -> Any:
+        z = 1e6 * (((x + 2.0**40) - 2.0**-15) - 2.0**40) + 15  # 1e6 (x - 2^-15) + 15, stored as 1e6 x + 15
+        return np.maximum(np.sqrt(np.tanh(z) + 2), 1.5)
+
+    atoms = follow(pf.Target(rooted, 1, 2)).graph.atoms
+    assert any(atom.low < 1.01 and atom.high > 1.73 for atom in atoms)
+    assert any(isinstance(atom.operation, Pieces) for atom in atoms)

@@ -6,7 +6,10 @@ formula of x alone. Slices (1 < rows < n) are padded to n tokens and cut again.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +33,7 @@ from provenformer.symbols.graph import (
     Term,
 )
 from provenformer.symbols.jets import distance, formula_range, slope_bound
-from provenformer.symbols.linear import add, constant, gamma, mix, of_atom, scale, size
+from provenformer.symbols.linear import NOT_FINITE, add, constant, gamma, mix, of_atom, rounded_up, scale, size
 from provenformer.symbols.ranges import argument_range, enclosure, hull
 
 MASKED = 64.0
@@ -60,6 +63,8 @@ def _applied(graph: Graph, formula: Formula, z: Lin, change: float, rows: int | 
 def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start: float, x: Lin) -> Lin:
     """A piecewise linear function; where x stays on one piece it is linear."""
     operation = Pieces(tuple(map(float, knots)), tuple(map(float, slopes)), float(start), x)
+    if not np.isfinite([*operation.knots, *operation.slopes, operation.start]).all():
+        raise Untraceable(NOT_FINITE)
     if x.is_constant:
         values, steep = operation(x.constant), max(map(abs, operation.slopes))
         reach = float(np.abs(x.constant).max()) + max(map(abs, operation.knots))
@@ -72,25 +77,25 @@ def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start:
     low, high = hull(graph, x)
     at = int(np.searchsorted(operation.knots, low, side="right"))
     if at == int(np.searchsorted(operation.knots, high, side="left")):  # one piece
-        slope, knot = operation.slopes[at], operation.knots[max(at - 1, 0)]
-        value = float(operation(np.array(knot)))
-        line = add(graph, scale(graph, x, slope), constant(value - slope * knot))
-        line = Lin(
-            line.rows, line.terms, line.constant, line.slack + gamma(4 + len(slopes)) * (abs(value) + abs(slope * knot))
-        )
+        slope, knot = Fraction(operation.slopes[at]), Fraction(operation.knots[max(at - 1, 0)])
+        rest = operation.exactly(knot) - slope * knot
+        line = add(graph, scale(graph, x, float(slope)), constant(_nearest(rest)))
+        line = _off_by(line, rounded_up(abs(rest - Fraction(_nearest(rest)))))
         return _cut(graph, line, rows)
     inside = [low, *(k for k in operation.knots if low < k < high), high]
-    values = operation(np.array(inside))
-    widen = gamma(8 * len(slopes)) * max(abs(s) for s in slopes) * (max(map(abs, inside)) + abs(operation.knots[0])) * 2
+    heights = [_nearest(operation.exactly(Fraction(z))) for z in inside]
     exact = Pieces(operation.knots, operation.slopes, operation.start, x)
-    low, high = float(values.min()) - widen, float(values.max()) + widen
+    low, high = float(np.nextafter(min(heights), -np.inf)), float(np.nextafter(max(heights), np.inf))
     if operation.slopes[0] <= 0 <= min(operation.slopes[1:]):  # it falls up to its first knot and rises from there
         low = max(low, operation.start)
     return _made(graph, exact, _is_uniform(graph, x), low, high, rows)
 
 
 def _joined(graph: Graph, outer: Pieces) -> Lin | None:
-    """Pieces of a multiple of other pieces are pieces: np.clip is one atom. None where it is not that."""
+    """Pieces of a multiple of other pieces are pieces: np.clip is one atom. None where it is not that.
+
+    In fractions; what is lost when they become floats is a piecewise linear function, too, and largest at a knot or an end.
+    """
     x = outer.of
     if len(x.terms) != 1 or len(x.constant) != 1:
         return None
@@ -98,42 +103,41 @@ def _joined(graph: Graph, outer: Pieces) -> Lin | None:
     inner = graph.atoms[number].operation
     if not isinstance(inner, Pieces) or term.mix is not None or x.rows not in (1, graph.seq_len):
         return None
-    own, shift = term.own, float(x.constant[0])
-    ends = (-np.inf, *inner.knots, np.inf)
-    heights = own * inner(np.array(inner.knots)) + shift
-    knots = list(inner.knots)
-    for i, slope in enumerate(inner.slopes):  # where a piece of the inner function meets a knot of the outer one
-        start, height = (inner.knots[max(i - 1, 0)], heights[max(i - 1, 0)])
-        crossed = [start + (knot - height) / (own * slope) for knot in outer.knots if own * slope != 0]
-        knots += [knot for knot in crossed if ends[i] < knot < ends[i + 1]]
-    knots = sorted(set(knots))
-    before, after = knots[0] - max(1.0, abs(knots[0])), knots[-1] + max(1.0, abs(knots[-1]))
-    between = np.array([before, *((np.array(knots[1:]) + np.array(knots[:-1])) / 2), after])
-    within = own * inner(between) + shift
-    slopes = np.array(inner.slopes)[np.searchsorted(inner.knots, between)] * own
-    slopes = slopes * np.array(outer.slopes)[np.searchsorted(outer.knots, within)]
-    turns = [i for i in range(len(knots)) if slopes[i] != slopes[i + 1]]
+    own, shift = Fraction(term.own), Fraction(float(x.constant[0]))
+
+    def within(z: Fraction) -> Fraction:
+        return own * inner.exactly(z) + shift
+
+    knots = set(map(Fraction, inner.knots))
+    for i, slope in enumerate(map(Fraction, inner.slopes)):
+        start = Fraction(inner.knots[max(i - 1, 0)])
+        met = [start + (Fraction(k) - within(start)) / (own * slope) for k in outer.knots] if own * slope else []
+        knots |= {z for z in met if bisect(inner.knots, z) == i}  # on piece i, not beyond it
+    places = sorted(knots)
+    between = [places[0] - 1, *((a + b) / 2 for a, b in pairwise(places)), places[-1] + 1]
+    slopes = [
+        own * Fraction(inner.slopes[bisect(inner.knots, z)]) * Fraction(outer.slopes[bisect(outer.knots, within(z))])
+        for z in between
+    ]
+    turns = [i for i in range(len(places)) if slopes[i] != slopes[i + 1]]
     if not turns:
         return None
-    kept, steps = [knots[i] for i in turns], [slopes[0], *(slopes[i + 1] for i in turns)]
-    start = float(outer(own * inner(np.array(kept[0])) + shift))
-    found = pieces(graph, kept, steps, start, inner.of)
-    steep = max(map(abs, outer.slopes)) * abs(own) * max(map(abs, inner.slopes))
-    size = steep * max(map(abs, knots)) + max(map(abs, outer.slopes)) * (
-        float(np.abs(heights).max()) + abs(shift) + 1e-300
-    )
-    rounded = gamma(16 * len(knots)) * (size + max(map(abs, outer.slopes)) * max(map(abs, outer.knots)) + abs(start))
-    exact = all(abs(v) in (0.0, 1.0) for v in (own, *inner.slopes, *outer.slopes)) and _are_copies(
-        kept, inner, outer, own, shift
-    )
-    slack = x.slack * max(map(abs, outer.slopes)) + (0.0 if exact else rounded)
-    return _off_by(found, slack)
+    kept, steps = [_nearest(places[i]) for i in turns], [_nearest(slopes[i]) for i in (0, *(i + 1 for i in turns))]
+    if len(set(kept)) < len(kept):
+        return None
+    made = Pieces(tuple(kept), tuple(steps), _nearest(outer.exactly(within(Fraction(kept[0])))), inner.of)
+    tried = [*places, *map(Fraction, kept), *map(Fraction, hull(graph, inner.of))]
+    lost = max(abs(made.exactly(z) - outer.exactly(within(z))) for z in tried)
+    found = pieces(graph, made.knots, made.slopes, made.start, inner.of)
+    return _off_by(found, x.slack * max(map(abs, outer.slopes)) + rounded_up(lost))
 
 
-def _are_copies(knots: Sequence[float], inner: Pieces, outer: Pieces, own: float, shift: float) -> bool:
-    """Whether nothing was rounded: slopes of 0 and 1, and knots that stood there before."""
-    level = inner.start == inner.knots[0] or inner.start == 0
-    return own == 1 and shift == 0 and level and set(knots) <= {*inner.knots, *outer.knots}
+def _nearest(value: Fraction) -> float:
+    """As a float, if it is not beyond all of them."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise Untraceable(NOT_FINITE) from None
 
 
 def absolute(graph: Graph, x: Lin) -> Lin:

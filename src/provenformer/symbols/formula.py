@@ -58,9 +58,11 @@ class Formula:
             return np.float64(self.value)
         return OPERATIONS[self.operation](*(part(z) for part in self.parts))
 
-    def has(self, operation: str) -> bool:
-        """Whether it uses an operation."""
-        return self.operation == operation or any(part.has(operation) for part in self.parts)
+    @property
+    def starts_at_zero(self) -> bool:
+        """Whether it has no value left of 0, because it takes the root of its variable itself."""
+        root = self.operation == "sqrt" and self.parts == (VARIABLE,)
+        return root or any(part.starts_at_zero for part in self.parts)
 
     def of(self, inner: Formula) -> Formula:
         """z -> self(inner(z))."""

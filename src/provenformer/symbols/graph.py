@@ -10,6 +10,7 @@ holds on the whole box; how it is found: ranges.py.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from typing import TypeAlias
 
@@ -119,6 +120,14 @@ class Pieces:
         ends = (*self.knots[1:], np.inf)
         for knot, end, slope in zip(self.knots, ends, self.slopes[1:], strict=True):
             total = total + slope * np.clip(z - knot, 0.0, end - knot)
+        return total
+
+    def exactly(self, z: Fraction) -> Fraction:
+        """The value at z, without rounding: where a knot is far away, float64 loses digits of values near 0."""
+        knots, (before, *slopes) = [Fraction(k) for k in self.knots], map(Fraction, self.slopes)
+        total = Fraction(self.start) + before * min(z - knots[0], Fraction(0))
+        for knot, end, slope in zip(knots, [*knots[1:], max(z, knots[-1])], slopes, strict=True):
+            total += slope * min(max(z - knot, Fraction(0)), end - knot)
         return total
 
 

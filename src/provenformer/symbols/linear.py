@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
@@ -10,6 +12,7 @@ from provenformer.symbols.graph import Atom, Graph, Lin, Term
 
 UNIT = 2.0**-53
 LEAST = 2.0**-1022  # below it numbers lose digits: no product of coefficients may get there
+NOT_FINITE = "a coefficient of the formula is not finite; keep constants in float64's range."
 TINY = 2.0**-1074  # what rounding may take from a product that is not 0, however small
 
 
@@ -144,6 +147,11 @@ def positive_and_negative(graph: Graph, x: Lin, number: int) -> tuple[FloatArray
     )
 
 
+def rounded_up(value: Fraction) -> float:
+    """A float not below a number >= 0, and 0 for 0."""
+    return float(np.nextafter(float(value), np.inf)) if value else 0.0
+
+
 def _up(a: float, b: float) -> float:
     """a * b of numbers >= 0: never 0 unless one of them is."""
     return a * b + TINY if a and b else 0.0
@@ -177,7 +185,7 @@ def _lin(rows: int, terms: dict[int, Term], values: FloatArray, slack: float) ->
     kept = {i: t for i, t in terms.items() if t.own != 0 or t.mix is not None}
     finite = all(np.isfinite(t.own) and (t.mix is None or np.isfinite(t.mix).all()) for t in kept.values())
     if not finite or np.isnan(values).any():  # a constant may be -inf: a mask
-        raise Untraceable("a coefficient of the formula is not finite; keep constants in float64's range.")
+        raise Untraceable(NOT_FINITE)
     even = len(values) > 1 and bool((values == values[0]).all())
     return Lin(rows, kept, values[:1].copy() if even else values, slack)
 

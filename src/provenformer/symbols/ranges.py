@@ -50,10 +50,11 @@ def _without_maxima(graph: Graph, x: Lin, sign: float) -> Lin | None:
 
 
 def argument_range(graph: Graph, formula: Formula, x: Lin) -> tuple[float, float]:
-    """The range of what a formula is applied to. Under a root it starts at 0 if all that adds up to it is >= 0, as in a variance:
-    a hair below, which rounding of coefficients leaves in `slack`, is nowhere that the function is defined."""
+    """The range of what a formula is applied to. A root of it starts at 0 if all that adds up to it is >= 0, as in a variance:
+    what lies below, where rounding of coefficients leaves it in `slack`, is nowhere that the function is defined. Any other
+    formula has values there, and slack may be large: (x + 2^40) - 2^40."""
     low, high = hull(graph, x)
-    if low < 0 and x.slack and formula.has("sqrt"):
+    if low < 0 and x.slack and formula.starts_at_zero:
         low = max(low, hull(graph, Lin(x.rows, x.terms, x.constant))[0])
     return low, high
 

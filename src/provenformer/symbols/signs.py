@@ -19,7 +19,7 @@ from provenformer.symbols.formula import apply as join
 from provenformer.symbols.formula import constant as number
 from provenformer.symbols.graph import Apply, Graph, Key, Lin, Pieces
 from provenformer.symbols.jets import distance, slope_bound
-from provenformer.symbols.linear import add, constant, scale
+from provenformer.symbols.linear import add, constant, rounded_up, scale
 from provenformer.symbols.ranges import hull
 
 AT_ZERO = 2.0**-40  # a function this small at 0 is 0 there, but for rounding: what it jumps by is slack
@@ -40,7 +40,7 @@ class Sign:
     def value(self, graph: Graph) -> Lin:
         """Where it cannot change it is a number."""
         low, high = hull(graph, self.of)
-        if low > 0 or high < 0:
+        if low > 0 or high < 0 or not self.factor:
             return constant(self.factor if low > 0 else -self.factor)
         raise Untraceable(
             f"numpy.sign of a value in [{low:.4g}, {high:.4g}] jumps at 0; multiply it with a function of np.abs of that value "
@@ -121,7 +121,7 @@ def _of_size(graph: Graph, even: Lin, size: Lin) -> tuple[Formula, float] | None
 
 def _odd_pieces(graph: Graph, operation: Pieces) -> Lin | None:
     """The same right of 0, the negative left of it; it must be 0 at 0, but for rounding."""
-    jump, reach = _exactly(operation, 0.0), max(map(abs, operation.knots)) * max(map(abs, operation.slopes))
+    jump, reach = operation.exactly(Fraction(0)), max(map(abs, operation.knots)) * max(map(abs, operation.slopes))
     if abs(jump) > AT_ZERO * max(1.0, reach, abs(operation.start)):
         return None
     knots = sorted({*operation.knots, 0.0})
@@ -129,25 +129,12 @@ def _odd_pieces(graph: Graph, operation: Pieces) -> Lin | None:
     slopes = np.array(operation.slopes)[np.searchsorted(operation.knots, between)] * np.sign(between)
     turns = [k for k in range(len(knots)) if slopes[k] != slopes[k + 1]]
     if not turns:  # as in sign(z) |z| = z
-        return _off_by(scale(graph, operation.of, float(slopes[0])), _up(abs(jump)))
+        return _off_by(scale(graph, operation.of, float(slopes[0])), rounded_up(abs(jump)))
     first = knots[turns[0]]
-    height = _exactly(operation, first) * int(np.sign(first))
+    height = operation.exactly(Fraction(first)) * int(np.sign(first))
     kept, steps = [knots[k] for k in turns], [float(slopes[0]), *(float(slopes[k + 1]) for k in turns)]
     found = atoms.pieces(graph, kept, steps, float(height), operation.of)
-    return _off_by(found, _up(abs(height - Fraction(float(height))) + 2 * abs(jump)))
-
-
-def _exactly(operation: Pieces, z: float) -> Fraction:
-    """The value at z, without rounding."""
-    at, knots, (before, *slopes) = Fraction(z), [Fraction(k) for k in operation.knots], map(Fraction, operation.slopes)
-    total = Fraction(operation.start) + before * min(at - knots[0], Fraction(0))
-    for knot, end, slope in zip(knots, [*knots[1:], max(at, knots[-1])], slopes, strict=True):
-        total += slope * min(max(at - knot, Fraction(0)), end - knot)
-    return total
-
-
-def _up(value: Fraction) -> float:
-    return float(np.nextafter(float(value), np.inf)) if value else 0.0
+    return _off_by(found, rounded_up(abs(height - Fraction(float(height))) + 2 * abs(jump)))
 
 
 def _is_even(formula: Formula) -> bool:

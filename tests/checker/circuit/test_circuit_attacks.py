@@ -15,9 +15,11 @@ from hand_circuits import Case, Draft, lin, mean_row, new_graph, probes
 import provenformer as pf
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.derive import in_norm
+from provenformer.checker.circuit.ranges import lin_range, ranges_of
 from provenformer.checker.circuit.walk import CircuitBound, circuit_bound
 from provenformer.networks.circuit import CircuitNetwork, Claim
-from provenformer.symbols.graph import Attend, Compare
+from provenformer.symbols.formula import SQUARE, VARIABLE, apply, constant
+from provenformer.symbols.graph import Apply, Attend, Compare, Product
 from provenformer.symbols.trace import samples, trace
 
 
@@ -463,3 +465,62 @@ def test_a_small_box_has_a_volume_though_float64_cannot_hold_it() -> None:
     assert true <= in_norm(1.0, target, p) <= true * (1 + 1e-6)
     far = pf.targets.get("centered", 1, 4000, ((0.0,), (width,)))
     assert in_norm(1.0, far, 1.0) > 0
+
+
+def lost_below_zero(x: Any) -> Any:
+    """tanh(1e6 (x - 2^-15) + 15), which goes from -1 to 1 near 0; adding 2^40 loses the 2^-15."""
+    return np.tanh(1e6 * (((x + 2.0**40) - 2.0**-15) - 2.0**40) + 15)
+
+
+def test_a_combination_is_not_above_0_because_the_one_that_is_stored_is() -> None:
+    """Coefficients from which rounding took a negative part are stored as x >= 0: the real argument may lie below 0."""
+    traced = trace(pf.Target(lost_below_zero, 1, 3))
+    (y,) = traced.outputs[0].terms
+    draft = Draft(3)
+    out = draft.channel()
+    draft.block()
+    draft.table({0: 1e6}, np.array([0.0, 1e6, 2e6]), np.array([1.0, 1.0, 1.0 + 1e-9]), out)
+    draft.claim(out, 2, y)
+    case = Case("one", lost_below_zero, draft.network({out: 1.0}), traced.graph, traced.outputs, *hand._box(0.0, 1.0))
+    real = np.tanh(1e6 * (np.zeros((1, 1, 3)) - 2.0**-15) + 15)
+    off = float(np.abs(case.network(np.zeros((1, 1, 3))) - real).max())
+    assert off > 1.99
+    assert bound(case).exact >= off
+
+
+def test_squares_that_are_off_are_no_squares() -> None:
+    """Popoviciu's cap and the bound of a normalised value are about squares, not about what is within 100 of one."""
+    for slack, largest in ((0.0, 0.26), (100.0, 100.0)):
+        graph = new_graph(4, 0.0, 1.0)
+        centred = lin(4, {0: 1.0}, {0: -mean_row(4)})
+        square = hand.atom(graph, Apply(SQUARE, centred, slack))
+        whole = apply("sqrt", apply("add", VARIABLE, constant(1e-3 + slack)))
+        root = hand.atom(graph, Apply(apply("divide", constant(1.0), whole), lin(4, {square: 1.0})))
+        product = hand.atom(graph, Product(centred, lin(4, {root: 1.0})))
+        ranges = ranges_of(graph, *hand._box(0.0, 1.0))
+        assert lin_range(graph, lin(4, None, {square: mean_row(4)}), ranges)[1] >= largest - 0.01
+        assert (product in ranges.balls) == (slack == 0)
+
+
+def test_what_a_gate_keeps_back_is_off_at_every_token_that_should_have_it() -> None:
+    """A gate that one token opens, claimed to let all of them through: their sum is off by all the others."""
+    n = 16
+    draft = Draft(n)
+    closed, gated, total = draft.channel(np.arange(n) > 0), draft.channel(), draft.channel()
+    draft.block()
+    draft.unit({0: 1.0, closed: -2.0}, 0.0, {gated: 1.0})
+    draft.claim(gated, 2, 0, np.ones(n))
+    draft.block()
+    draft.head([], [], [({gated: 1.0}, total, float(n))])
+    draft.claim(total, 3, 0, np.ones((1, n)))
+    graph, outputs = new_graph(n, 0.0, 1.0), [lin(1, None, {0: np.ones((1, n))})]
+    case = Case("gate", lambda x: x.sum(-1, keepdims=True) + 0 * x, draft.network({total: 1.0}), graph, outputs,
+                *hand._box(0.0, 1.0))  # fmt: skip
+    off = float(np.abs(case.network(np.ones((1, 1, n))) - n).max())
+    assert off == n - 1
+    assert bound(case).exact >= off
+    own = np.zeros(n)
+    own[0] = 1.0  # what it does let through
+    honest = replace(case.network, witness=(Claim(gated, 2, 0, own), Claim(total, 3, 0, own[None])))
+    first = replace(case, outputs=[lin(1, None, {0: own[None]})])
+    assert bound(first, honest).float32 < 1e-5

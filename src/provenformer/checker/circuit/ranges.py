@@ -56,7 +56,7 @@ def _learn(graph: Graph, atom: Atom, ranges: Ranges) -> None:
     """What else is known of an atom whose range is found."""
     operation, n = atom.operation, graph.seq_len
     if isinstance(operation, Apply):
-        low, high = lin_range(graph, operation.of, ranges)
+        low, high = argument_range(graph, operation, ranges)
         formula = operation.formula
         slope = float(formula(np.float64(high)) - formula(np.float64(low))) / (high - low) if low < high else 0.0
         if not np.isfinite(slope):
@@ -82,6 +82,16 @@ def lin_range(graph: Graph, lin: Lin, ranges: Ranges) -> tuple[float, float]:
     return range_of(graph, of_lin(lin, ranges, graph.seq_len), ranges)
 
 
+def argument_range(graph: Graph, operation: Apply | Pieces, ranges: Ranges) -> tuple[float, float]:
+    """Of what an operation is applied to. A root of it has no value below 0: where the combination that is stored is >= 0, the
+    one that it is within `slack` of is so too, or the function is not defined there."""
+    one = of_lin(operation.of, ranges, graph.seq_len)
+    low, high = range_of(graph, one, ranges)
+    if low < 0 and isinstance(operation, Apply) and operation.formula.starts_at_zero:
+        low = max(low, range_of(graph, Combination(one.parts, one.constant), ranges)[0])
+    return low, high
+
+
 def range_of(graph: Graph, one: Combination, ranges: Ranges) -> tuple[float, float]:
     """The same for a combination as the checker writes it: intervals, with mean squares of centred values capped."""
     low, high = span(one, ranges)
@@ -93,8 +103,12 @@ def range_of(graph: Graph, one: Combination, ranges: Ranges) -> tuple[float, flo
         bottom, top = max(bottom, float(low.min())), min(top, float(high.max()))
     low_line, high_line = affine_range(one, ranges)
     bottom, top = max(bottom, low_line), min(top, high_line)
-    if all(ranges.low[a] >= 0 and _nonnegative(p) for a, p in one.parts.items()) and (one.constant >= 0).all():
-        bottom = max(bottom, 0.0)  # rounding of coefficients does not change their signs
+    if (
+        not one.slack
+        and (one.constant >= 0).all()
+        and all(ranges.low[a] >= 0 and _nonnegative(p) for a, p in one.parts.items())
+    ):
+        bottom = max(bottom, 0.0)
     for sign in (1.0, -1.0):
         closer = _below_maxima(graph, one, ranges, sign)
         if closer is not None:
@@ -152,7 +166,7 @@ def _range(graph: Graph, atom: Atom, ranges: Ranges, low: FloatArray, high: Floa
             raise Rejected(f"atom {atom.number} of the graph is not input row {atom.number}")
         return float(low[operation.row]), float(high[operation.row])
     if isinstance(operation, Apply):
-        bottom, top = formula_range(operation.formula, *lin_range(graph, operation.of, ranges))
+        bottom, top = formula_range(operation.formula, *argument_range(graph, operation, ranges))
         return bottom - operation.slack, top + operation.slack
     if isinstance(operation, Pieces):
         return _pieces_range(operation, *lin_range(graph, operation.of, ranges))
@@ -244,7 +258,7 @@ def _mean_square_cap(graph: Graph, atom: int, ranges: Ranges) -> float | None:
     mean (v - mean v)^2 <= (sup v - inf v)^2 / 4; eta off it adds at most eta^2 + eta (sup v - inf v).
     """
     operation = graph.atoms[atom].operation
-    if not isinstance(operation, Apply) or operation.formula != Formula("square", (VARIABLE,)):
+    if not isinstance(operation, Apply) or operation.formula != Formula("square", (VARIABLE,)) or operation.slack:
         return None
     found = _centred(graph, operation.of, ranges)
     if found is None:
@@ -273,7 +287,7 @@ def _ball(graph: Graph, value: Lin, factor: Lin, ranges: Ranges) -> Ball | None:
     weight = 0.0
     for atom, part in total.parts.items():
         square = graph.atoms[atom].operation
-        if not isinstance(square, Apply) or square.formula != Formula("square", (VARIABLE,)):
+        if not isinstance(square, Apply) or square.formula != Formula("square", (VARIABLE,)) or square.slack:
             return None
         mix = part.mix
         if np.min(part.own) < 0 or (mix is not None and (mix < 0).any()):

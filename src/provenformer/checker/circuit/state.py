@@ -31,7 +31,7 @@ class Channel:
     """|executed - holds| is within `error`, at every token and for every input of the box.
 
     fixed   never an input, never written so far: it holds its positions, and only rounding to float32 changed them
-    only    tokens beside which it is exactly 0 in every arithmetic, if there are such
+    only    tokens beside which it is exactly 0 in every arithmetic and holds 0, so that nothing is off, if there are such
     """
 
     holds: Combination

@@ -32,7 +32,7 @@ from provenformer.checker.circuit.linear import (
 from provenformer.checker.circuit.pieces import Pieces as Broken
 from provenformer.checker.circuit.pieces import Units, compare, read_pieces
 from provenformer.checker.circuit.precision import CAST, TINY, UNIT, gamma_of, sum_rounding
-from provenformer.checker.circuit.ranges import range_of
+from provenformer.checker.circuit.ranges import argument_range
 from provenformer.checker.circuit.state import Channel, State, known_rounding
 from provenformer.networks.circuit import CircuitBlock
 from provenformer.symbols.formula import Formula
@@ -145,7 +145,7 @@ def write_table(written: Written, operation: Apply | Pieces, claim: Combination,
     """A formula, or a piecewise linear function, of one combination."""
     state, graph = written.state, written.graph
     argument = of_lin(operation.of, state.ranges, graph.seq_len)
-    low, high = range_of(graph, argument, state.ranges)
+    low, high = argument_range(graph, operation, state.ranges)
     keep = np.arange(len(written.coefficients))
     direction = _direction(written, argument.without_constant(), keep)
     error = relative_to_whole(direction.error, argument, state)
@@ -186,22 +186,31 @@ def write_scaled(written: Written, claim: Combination, before: Channel) -> Chann
         terms = np.maximum(terms, here.terms)
     holds = Combination(claim.parts, before.holds.constant + claim.constant, claim.slack)
     error = Error.absolute(worst + written.outer_rounding(terms) + gap + before.error.plain)
-    return Channel(holds, error, only=_only(written, direction, before, ends))
+    return Channel(holds, error, only=_only(written, direction, before, holds, ends))
 
 
 def _only(
-    written: Written, direction: Direction, before: Channel, ends: tuple[float, float]
+    written: Written, direction: Direction, before: Channel, holds: Combination, ends: tuple[float, float]
 ) -> NDArray[np.bool_] | None:
-    """Tokens at which a unit may be on; at all others the channel, which held 0 exactly, holds 0 exactly. None: everywhere."""
+    """Tokens at which a unit may be on, or the channel should hold something else than 0; at all others it is 0, as it was and
+    should be: nothing is off there. None: everywhere."""
     untouched = before.fixed and not before.holds.constant.any() and not written.constant.any()
-    if not untouched or written.offsets.shape[1] == 1:
+    if (
+        not untouched
+        or written.offsets.shape[1] == 1
+        or holds.slack
+        or any(p.mix is not None for p in holds.parts.values())
+    ):
         return None
+    wanted = np.zeros(written.state.seq_len, dtype=np.bool_)
+    for part in holds.parts.values():
+        wanted |= np.asarray(part.own) != 0
     slopes, offsets = direction.slopes[:, None], written.offsets[direction.units]
     error = (direction.rest + written.rounding[direction.units]).max(axis=1, keepdims=True)
     top = np.maximum(slopes * ends[0], slopes * ends[1])
     slack = 2.0**-50 * (np.abs(slopes) * max(map(abs, ends)) + np.abs(offsets))
     with np.errstate(invalid="ignore"):
-        return np.asarray((~(top + offsets + slack + error <= 0)).any(axis=0))
+        return np.asarray((~(top + offsets + slack + error <= 0)).any(axis=0) | wanted)
 
 
 @dataclass(frozen=True, eq=False)
