@@ -234,6 +234,19 @@ def test_savers_at_once_never_make_a_load_or_a_save_fail(way: str, tmp_path: Pat
     assert [p.name for p in tmp_path.iterdir()] == ["net"]
 
 
+@posix
+def test_a_place_that_is_filled_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another saver is faster than the one that puts the old folder back: the new one stays, the old one goes."""
+    aside, path = tmp_path / "aside", tmp_path / "net"
+    OLD.save(aside)
+    NEW.save(path)
+    monkeypatch.setattr(Path, "exists", lambda self: self != path)  # as it was a moment ago
+    files._settle(aside, path)
+    monkeypatch.undo()
+    assert cells(path) == 5
+    assert [p.name for p in tmp_path.iterdir()] == ["net"]
+
+
 def test_threads_do_not_share_a_temporary_folder(tmp_path: Path) -> None:
     errors: list[BaseException] = []
 

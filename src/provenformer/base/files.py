@@ -213,29 +213,34 @@ def _exchange(one: Path, other: Path) -> bool:
 
 def _set_aside(folder: Path, path: Path) -> bool:
     """Swap two folders in two steps; False if somebody else was faster at the second."""
-    aside = _beside(path, ASIDE)
+    aside, placed = _beside(path, ASIDE), False
     _mine.add(aside)
     try:
         path.rename(aside)
         folder.rename(path)
+        placed = True
     except OSError as error:
         if error.errno not in OCCUPIED:
             raise
-        return False
     finally:
-        _settle(aside, path)
+        if placed:
+            _remove(aside)
+        else:
+            _settle(aside, path)
         _mine.discard(aside)
-    return True
+    return placed
 
 
 def _settle(aside: Path, path: Path) -> None:
-    """A folder that was set aside goes back if its place is free, and else away."""
-    if not aside.exists():
-        return
-    if path.exists():
-        _remove(aside)
-    else:
+    """A folder that was set aside goes back if its place is free, and else away; others may fill the place at any moment."""
+    try:
         aside.rename(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno not in OCCUPIED:
+            raise
+        _remove(aside)
 
 
 def _leftovers(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
