@@ -85,6 +85,8 @@ class Density:
     @classmethod
     def of(cls, formula: Formula, low: float, high: float) -> Density:
         edges = _finer_at_roots(formula, cells(low, high, DENSITY_CELLS))
+        if len(edges) == 1:  # a range too narrow for two numbers
+            edges = np.array([edges[0], np.nextafter(edges[0], np.inf)])
         found, width = jet(formula, edges[:-1], edges[1:]), np.diff(edges)
         bend, steep = (np.maximum(np.abs(v.lo), np.abs(v.hi)) for v in (found.second, found.first))
         # where the second derivative is not bounded, a cell is no worse than the oscillation on it
