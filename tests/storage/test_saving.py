@@ -247,6 +247,19 @@ def test_a_place_that_is_filled_between_two_looks(tmp_path: Path, monkeypatch: p
     assert [p.name for p in tmp_path.iterdir()] == ["net"]
 
 
+@posix
+def test_a_place_that_is_emptied_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another saver sets the old folder aside between two looks at it."""
+
+    def gone(_: Path) -> bool:
+        raise FileNotFoundError
+
+    OLD.save(tmp_path / "net")
+    monkeypatch.setattr(files, "_is_empty_folder", gone)
+    NEW.save(tmp_path / "net")
+    assert cells(tmp_path / "net") == 5
+
+
 def test_threads_do_not_share_a_temporary_folder(tmp_path: Path) -> None:
     errors: list[BaseException] = []
 

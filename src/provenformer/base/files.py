@@ -56,8 +56,9 @@ def atomic_path(path: Path, may_replace: Callable[[Path], object] | None = None)
         with clear_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             _sweep(path.parent)
-            if may_replace is not None and path.exists() and not _is_empty_folder(path):
-                may_replace(path)
+            with suppress(FileNotFoundError):  # somebody has just set it aside; it is looked at again before it goes
+                if may_replace is not None and path.exists() and not _is_empty_folder(path):
+                    may_replace(path)
             yield temporary
             _share(temporary, _beside(path, PARTIAL))
             _flush(temporary)
