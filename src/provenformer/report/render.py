@@ -7,6 +7,7 @@ from html import escape
 from io import BytesIO
 
 import matplotlib as mpl
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from provenformer.anatomy.circuit import Circuit
@@ -34,7 +35,8 @@ def inline_svg(figure: Figure | Circuit, name: str, label: str) -> str:
     out = BytesIO()
     nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
     with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
-        figure.savefig(out, format="svg", facecolor="none", dpi=144, metadata=nothing)
+        figure.set(facecolor="none", dpi=144)
+        FigureCanvasSVG(figure).print_svg(out, metadata=nothing)  # savefig would draw twice: first for the layout alone
     text = out.getvalue().decode()
     text = text[text.index("<svg") :].replace(INK, "currentColor")
     text = re.sub(r'<g id="[^"]*"', "<g", text)
