@@ -24,6 +24,7 @@ from provenformer.symbols.graph import (
     Product,
     Term,
 )  # fmt: skip
+from provenformer.symbols.piecewise import PiecewiseLinear
 
 Array = NDArray[Any]
 Weights = dict[int, float]  # channel: weight
@@ -318,7 +319,7 @@ def larger(n: int = 3, low: float = 0.0, high: float = 1.0) -> Case:
 def broken(n: int = 3, low: float = -1.0, high: float = 1.0) -> Case:
     """clip(2 x, -0.5, 1) with its knots, plus a known number by position."""
     g = new_graph(n, low, high)
-    y = atom(g, Pieces((-0.5, 1.0), (0.0, 1.0, 0.0), -0.5, lin(n, {0: 2.0})))
+    y = atom(g, Pieces(PiecewiseLinear((-0.5, 1.0), (0.0, 1.0, 0.0), -0.5), lin(n, {0: 2.0})))
     draft = Draft(n)
     out, known = draft.channel(), draft.channel(np.arange(n) * 0.25)
     draft.block()

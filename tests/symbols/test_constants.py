@@ -148,7 +148,7 @@ def test_pieces_with_knots_far_away(name: str) -> None:
             operation = graph.atoms[number].operation
             value, off = (z, Fraction(0)) if isinstance(operation, Input) else stored(operation.arguments[0], z)
             if isinstance(operation, Pieces):
-                value, off = operation.exactly(value), off * max(Fraction(abs(s)) for s in operation.slopes)
+                value, off = operation.curve.exactly(value), off * max(Fraction(abs(s)) for s in operation.curve.slopes)
             total, slack = total + Fraction(term.own) * value, slack + abs(Fraction(term.own)) * off
         return total, slack
 

@@ -85,7 +85,7 @@ class _Formula(Book):
             kind, words = rows_in_words(claim.rows, self.values.get(claim.atom, f"value {claim.atom}"))
             self.mixtures.setdefault(claim.atom, []).append((claim.rows, name))
             low, high = _range(claim.rows, atom.low, atom.high)
-        family = {Apply: lambda o: shape(o.formula), Pieces: lambda o: f"pieces {len(o.knots)}"}.get(
+        family = {Apply: lambda o: shape(o.formula), Pieces: lambda o: f"pieces {len(o.curve.knots)}"}.get(
             type(atom.operation)
         )
         same = kind if family is None or claim.rows is not None else family(atom.operation)

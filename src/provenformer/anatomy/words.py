@@ -23,6 +23,7 @@ from provenformer.symbols.graph import (
     Product,
     Term,
 )
+from provenformer.symbols.piecewise import PiecewiseLinear
 
 UPWARDS = Context(prec=3, rounding=ROUND_CEILING)
 MOST_TERMS = 4  # of a sum, before the rest is counted
@@ -168,7 +169,7 @@ def in_words(operation: Operation, named: Named) -> tuple[str, str]:
         case Apply():
             return "function", _of_argument(lambda z: formula(operation.formula, z), operation.of, named)
         case Pieces():
-            return "pieces", _of_argument(lambda z: _broken(operation, z), operation.of, named)
+            return "pieces", _of_argument(lambda z: _broken(operation.curve, z), operation.of, named)
         case Product():
             return "product", _times(*(combination(lin, named) for lin in (operation.left, operation.right)))
         case Compare():
@@ -222,8 +223,8 @@ def _of_argument(text: Callable[[str], str], of: Lin, named: Named) -> str:
     return f"{text('z')}, z = {total(terms)}"
 
 
-def _broken(operation: Pieces, z: str) -> str:
-    knots, slopes, start = operation.knots, operation.slopes, operation.start
+def _broken(curve: PiecewiseLinear, z: str) -> str:
+    knots, slopes, start = curve.knots, curve.slopes, curve.start
     if len(knots) == 1 and slopes == (0.0, 1.0) and start == 0:
         return f"relu({z})" if not knots[0] else f"relu({z} - {number(knots[0])})".replace("- -", "+ ")
     if len(knots) == 1 and slopes == (-1.0, 1.0) and start == knots[0] == 0:

@@ -66,7 +66,7 @@ def _table(
     corners = np.unique(bends[(bends > low) & (bends < high)])
     z = np.unique(np.concatenate([np.linspace(low, high, POINTS), corners]))
     held = np.maximum(z[:, None] * slopes + offsets, 0.0) @ weights + base
-    function = operation.formula if isinstance(operation, Apply) else operation
+    function = operation.formula if isinstance(operation, Apply) else operation.curve
     return UnitTable(node, z, np.broadcast_to(function(z), z.shape), held, corners)
 
 

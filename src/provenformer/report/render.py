@@ -36,7 +36,8 @@ def inline_svg(figure: Figure | Circuit, name: str, label: str) -> str:
     nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
     with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         figure.set(facecolor="none", dpi=144)
-        FigureCanvasSVG(figure).print_svg(out, metadata=nothing)  # savefig would draw twice: first for the layout alone
+        # savefig would draw twice: first for the layout alone
+        FigureCanvasSVG(figure).print_svg(out, metadata=nothing)  # type: ignore[no-untyped-call]
     text = out.getvalue().decode()
     text = text[text.index("<svg") :].replace(INK, "currentColor")
     text = re.sub(r'<g id="[^"]*"', "<g", text)

@@ -6,10 +6,9 @@ formula of x alone. Slices (1 < rows < n) are padded to n tokens and cut again.
 
 from __future__ import annotations
 
-from bisect import bisect
+from bisect import bisect, bisect_left
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +32,8 @@ from provenformer.symbols.graph import (
     Term,
 )
 from provenformer.symbols.jets import distance, formula_range, slope_bound
-from provenformer.symbols.linear import NOT_FINITE, add, constant, gamma, mix, of_atom, rounded_up, scale, size
+from provenformer.symbols.linear import add, constant, gamma, mix, of_atom, rounded_up, scale, size
+from provenformer.symbols.piecewise import NOT_FINITE, PiecewiseLinear, composed, nearest, values_between
 from provenformer.symbols.ranges import argument_range, enclosure, hull
 
 MASKED = 64.0
@@ -62,82 +62,43 @@ def _applied(graph: Graph, formula: Formula, z: Lin, change: float, rows: int | 
 
 def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start: float, x: Lin) -> Lin:
     """A piecewise linear function; where x stays on one piece it is linear."""
-    operation = Pieces(tuple(map(float, knots)), tuple(map(float, slopes)), float(start), x)
-    if not np.isfinite([*operation.knots, *operation.slopes, operation.start]).all():
+    curve = PiecewiseLinear(tuple(map(float, knots)), tuple(map(float, slopes)), float(start))
+    if not np.isfinite([*curve.knots, *curve.slopes, curve.start]).all():
         raise Untraceable(NOT_FINITE)
     if x.is_constant:
-        values, steep = operation(x.constant), max(map(abs, operation.slopes))
-        reach = float(np.abs(x.constant).max()) + max(map(abs, operation.knots))
-        rounded = gamma(8 * len(slopes)) * (2 * steep * reach + abs(operation.start))
+        values, steep = curve(x.constant), max(map(abs, curve.slopes))
+        reach = float(np.abs(x.constant).max()) + max(map(abs, curve.knots))
+        rounded = gamma(8 * len(slopes)) * (2 * steep * reach + abs(curve.start))
         return _off_by(constant(values), rounded + steep * x.slack)
-    joined = _joined(graph, operation)
+    joined = _joined(graph, curve, x)
     if joined is not None:
         return joined
     x, rows = _padded(graph, x)
     low, high = hull(graph, x)
-    at = int(np.searchsorted(operation.knots, low, side="right"))
-    if at == int(np.searchsorted(operation.knots, high, side="left")):  # one piece
-        slope, knot = Fraction(operation.slopes[at]), Fraction(operation.knots[max(at - 1, 0)])
-        rest = operation.exactly(knot) - slope * knot
-        line = add(graph, scale(graph, x, float(slope)), constant(_nearest(rest)))
-        line = _off_by(line, rounded_up(abs(rest - Fraction(_nearest(rest)))))
+    at = bisect(curve.knots, low)
+    if at == bisect_left(curve.knots, high):  # one piece
+        slope, knot = Fraction(curve.slopes[at]), Fraction(curve.knots[max(at - 1, 0)])
+        rest = curve.exactly(knot) - slope * knot
+        line = add(graph, scale(graph, x, float(slope)), constant(nearest(rest)))
+        line = _off_by(line, rounded_up(abs(rest - Fraction(nearest(rest)))))
         return _cut(graph, line, rows)
-    inside = [low, *(k for k in operation.knots if low < k < high), high]
-    heights = [_nearest(operation.exactly(Fraction(z))) for z in inside]
-    exact = Pieces(operation.knots, operation.slopes, operation.start, x)
-    low, high = float(np.nextafter(min(heights), -np.inf)), float(np.nextafter(max(heights), np.inf))
-    if operation.slopes[0] <= 0 <= min(operation.slopes[1:]):  # it falls up to its first knot and rises from there
-        low = max(low, operation.start)
-    return _made(graph, exact, _is_uniform(graph, x), low, high, rows)
+    return _made(graph, Pieces(curve, x), _is_uniform(graph, x), *values_between(curve, low, high), rows)
 
 
-def _joined(graph: Graph, outer: Pieces) -> Lin | None:
-    """Pieces of a multiple of other pieces are pieces: np.clip is one atom. None where it is not that.
-
-    In fractions; what is lost when they become floats is a piecewise linear function, too, and largest at a knot or an end.
-    """
-    x = outer.of
+def _joined(graph: Graph, outer: PiecewiseLinear, x: Lin) -> Lin | None:
+    """Pieces of a multiple of other pieces are pieces: np.clip is one atom. None where it is not that."""
     if len(x.terms) != 1 or len(x.constant) != 1:
         return None
     ((number, term),) = x.terms.items()
     inner = graph.atoms[number].operation
     if not isinstance(inner, Pieces) or term.mix is not None or x.rows not in (1, graph.seq_len):
         return None
-    own, shift = Fraction(term.own), Fraction(float(x.constant[0]))
-
-    def within(z: Fraction) -> Fraction:
-        return own * inner.exactly(z) + shift
-
-    knots = set(map(Fraction, inner.knots))
-    for i, slope in enumerate(map(Fraction, inner.slopes)):
-        start = Fraction(inner.knots[max(i - 1, 0)])
-        met = [start + (Fraction(k) - within(start)) / (own * slope) for k in outer.knots] if own * slope else []
-        knots |= {z for z in met if bisect(inner.knots, z) == i}  # on piece i, not beyond it
-    places = sorted(knots)
-    between = [places[0] - 1, *((a + b) / 2 for a, b in pairwise(places)), places[-1] + 1]
-    slopes = [
-        own * Fraction(inner.slopes[bisect(inner.knots, z)]) * Fraction(outer.slopes[bisect(outer.knots, within(z))])
-        for z in between
-    ]
-    turns = [i for i in range(len(places)) if slopes[i] != slopes[i + 1]]
-    if not turns:
+    made = composed(outer, term.own, float(x.constant[0]), inner.curve, *hull(graph, inner.of))
+    if made is None:
         return None
-    kept, steps = [_nearest(places[i]) for i in turns], [_nearest(slopes[i]) for i in (0, *(i + 1 for i in turns))]
-    if len(set(kept)) < len(kept):
-        return None
-    made = Pieces(tuple(kept), tuple(steps), _nearest(outer.exactly(within(Fraction(kept[0])))), inner.of)
-    tried = [*places, *map(Fraction, kept), *map(Fraction, hull(graph, inner.of))]
-    lost = max(abs(made.exactly(z) - outer.exactly(within(z))) for z in tried)
-    found = pieces(graph, made.knots, made.slopes, made.start, inner.of)
+    curve, lost = made
+    found = pieces(graph, curve.knots, curve.slopes, curve.start, inner.of)
     return _off_by(found, x.slack * max(map(abs, outer.slopes)) + rounded_up(lost))
-
-
-def _nearest(value: Fraction) -> float:
-    """As a float, if it is not beyond all of them."""
-    try:
-        return float(value)
-    except OverflowError:
-        raise Untraceable(NOT_FINITE) from None
 
 
 def absolute(graph: Graph, x: Lin) -> Lin:

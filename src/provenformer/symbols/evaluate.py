@@ -37,7 +37,7 @@ def evaluate(graph: Graph, outputs: Sequence[Lin], x: FloatArray) -> FloatArray:
                 case Apply():
                     found = operation.formula(arguments[0])
                 case Pieces():
-                    found = operation(arguments[0])
+                    found = operation.curve(arguments[0])
                 case Product():
                     found = arguments[0] * arguments[1]
                 case Largest():

@@ -14,6 +14,7 @@ import numpy as np
 from provenformer.symbols.formula import SQUARE, Formula
 from provenformer.symbols.graph import Apply, Graph, Lin, Pieces
 from provenformer.symbols.linear import add, constant, gamma, of_atom, scale, size
+from provenformer.symbols.piecewise import PiecewiseLinear
 from provenformer.symbols.ranges import hull
 
 Quadratic = tuple[Fraction, Fraction, Fraction]  # a z^2 + b z + c
@@ -66,7 +67,7 @@ def _folded_square(graph: Graph, w: Lin, uniform: bool) -> Lin | None:
     for _ in range(graph.depth):
         top = max(map(abs, hull(graph, w)))
         # not by atoms.absolute, which would join it with the fold before
-        size_of_w = of_atom(graph, graph.atom(Pieces((0.0,), (-1.0, 1.0), 0.0, w), uniform, 0.0, top))
+        size_of_w = of_atom(graph, graph.atom(Pieces(PiecewiseLinear((0.0,), (-1.0, 1.0), 0.0), w), uniform, 0.0, top))
         total = add(graph, total, scale(graph, size_of_w, share * radius))
         w = add(graph, constant(radius), scale(graph, size_of_w, -2.0))
         share /= 4

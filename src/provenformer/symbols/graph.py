@@ -10,14 +10,12 @@ holds on the whole box; how it is found: ranges.py.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cached_property
 from typing import TypeAlias
 
-import numpy as np
-
 from provenformer.base.arrays import FloatArray
 from provenformer.symbols.formula import Formula
+from provenformer.symbols.piecewise import PiecewiseLinear
 
 Key: TypeAlias = tuple[object, ...]
 
@@ -97,38 +95,18 @@ class Apply:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """A continuous piecewise linear function of of_j: slopes[0] before knots[0], slopes[i] after knots[i - 1]."""
+    """curve(of_j) at every token."""
 
-    knots: tuple[float, ...]
-    slopes: tuple[float, ...]  # one more than knots
-    start: float  # the value at knots[0]
+    curve: PiecewiseLinear
     of: Lin
 
     @property
     def key(self) -> Key:
-        return ("pieces", self.knots, self.slopes, self.start, self.of.key)
+        return ("pieces", self.curve, self.of.key)
 
     @property
     def arguments(self) -> tuple[Lin, ...]:
         return (self.of,)
-
-    def __call__(self, z: FloatArray) -> FloatArray:
-        """The value at z."""
-        z = np.asarray(z, dtype=np.float64)
-        first, total = self.knots[0], np.full(z.shape, self.start)
-        total = total + self.slopes[0] * np.minimum(z - first, 0.0)
-        ends = (*self.knots[1:], np.inf)
-        for knot, end, slope in zip(self.knots, ends, self.slopes[1:], strict=True):
-            total = total + slope * np.clip(z - knot, 0.0, end - knot)
-        return total
-
-    def exactly(self, z: Fraction) -> Fraction:
-        """The value at z, without rounding: where a knot is far away, float64 loses digits of values near 0."""
-        knots, (before, *slopes) = [Fraction(k) for k in self.knots], map(Fraction, self.slopes)
-        total = Fraction(self.start) + before * min(z - knots[0], Fraction(0))
-        for knot, end, slope in zip(knots, [*knots[1:], max(z, knots[-1])], slopes, strict=True):
-            total += slope * min(max(z - knot, Fraction(0)), end - knot)
-        return total
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,10 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Untraceable
 from provenformer.symbols.graph import Atom, Graph, Lin, Term
+from provenformer.symbols.piecewise import NOT_FINITE
 
 UNIT = 2.0**-53
 LEAST = 2.0**-1022  # below it numbers lose digits: no product of coefficients may get there
-NOT_FINITE = "a coefficient of the formula is not finite; keep constants in float64's range."
 TINY = 2.0**-1074  # what rounding may take from a product that is not 0, however small
 
 

@@ -20,6 +20,7 @@ from provenformer.symbols.formula import constant as number
 from provenformer.symbols.graph import Apply, Graph, Key, Lin, Pieces
 from provenformer.symbols.jets import distance, slope_bound
 from provenformer.symbols.linear import add, constant, rounded_up, scale
+from provenformer.symbols.piecewise import PiecewiseLinear
 from provenformer.symbols.ranges import hull
 
 AT_ZERO = 2.0**-40  # a function this small at 0 is 0 there, but for rounding: what it jumps by is slack
@@ -69,7 +70,7 @@ def _odd(graph: Graph, z: Lin, even: Lin) -> Lin | None:
     atom = next(iter(even.terms)) if len(even.terms) == 1 and even.terms[next(iter(even.terms))].mix is None else None
     operation = None if atom is None else graph.atoms[atom].operation
     if atom is not None and isinstance(operation, Pieces) and operation.of.key == z.key and not even.constant.any():
-        found = _odd_pieces(graph, operation)
+        found = _odd_pieces(graph, operation.curve, operation.of)
         return None if found is None else _off_by(scale(graph, found, even.terms[atom].own), even.slack)
     formula = _of_size(graph, even, atoms.absolute(graph, z))
     if formula is None:  # squares do not see the sign
@@ -119,21 +120,21 @@ def _of_size(graph: Graph, even: Lin, size: Lin) -> tuple[Formula, float] | None
     return total, slack
 
 
-def _odd_pieces(graph: Graph, operation: Pieces) -> Lin | None:
+def _odd_pieces(graph: Graph, curve: PiecewiseLinear, of: Lin) -> Lin | None:
     """The same right of 0, the negative left of it; it must be 0 at 0, but for rounding."""
-    jump, reach = operation.exactly(Fraction(0)), max(map(abs, operation.knots)) * max(map(abs, operation.slopes))
-    if abs(jump) > AT_ZERO * max(1.0, reach, abs(operation.start)):
+    jump, reach = curve.exactly(Fraction(0)), max(map(abs, curve.knots)) * max(map(abs, curve.slopes))
+    if abs(jump) > AT_ZERO * max(1.0, reach, abs(curve.start)):
         return None
-    knots = sorted({*operation.knots, 0.0})
+    knots = sorted({*curve.knots, 0.0})
     between = np.array([knots[0] - 1.0, *((np.array(knots[1:]) + np.array(knots[:-1])) / 2), knots[-1] + 1.0])
-    slopes = np.array(operation.slopes)[np.searchsorted(operation.knots, between)] * np.sign(between)
+    slopes = np.array(curve.slopes)[np.searchsorted(curve.knots, between)] * np.sign(between)
     turns = [k for k in range(len(knots)) if slopes[k] != slopes[k + 1]]
     if not turns:  # as in sign(z) |z| = z
-        return _off_by(scale(graph, operation.of, float(slopes[0])), rounded_up(abs(jump)))
+        return _off_by(scale(graph, of, float(slopes[0])), rounded_up(abs(jump)))
     first = knots[turns[0]]
-    height = operation.exactly(Fraction(first)) * int(np.sign(first))
+    height = curve.exactly(Fraction(first)) * int(np.sign(first))
     kept, steps = [knots[k] for k in turns], [float(slopes[0]), *(float(slopes[k + 1]) for k in turns)]
-    found = atoms.pieces(graph, kept, steps, float(height), operation.of)
+    found = atoms.pieces(graph, kept, steps, float(height), of)
     return _off_by(found, rounded_up(abs(height - Fraction(float(height))) + 2 * abs(jump)))
 
 

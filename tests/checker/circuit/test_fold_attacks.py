@@ -90,9 +90,9 @@ def test_folds_that_are_none_leave_a_gap() -> None:
         others: list[object] = []
         if isinstance(atom.operation, Pieces):
             others += [
-                replace(atom.operation, knots=(0.01,)), replace(atom.operation, slopes=(-1.0, 0.9)),
-                replace(atom.operation, slopes=(1.0, 1.0)), replace(atom.operation, start=0.01),
-            ]  # fmt: skip
+                replace(atom.operation, curve=replace(atom.operation.curve, **change))
+                for change in ({"knots": (0.01,)}, {"slopes": (-1.0, 0.9)}, {"slopes": (1.0, 1.0)}, {"start": 0.01})
+            ]
         elif isinstance(atom.operation, Apply):
             others += [
                 replace(atom.operation, formula=apply("multiply", constant(0.9), SQUARE)),

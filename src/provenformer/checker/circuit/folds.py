@@ -27,6 +27,7 @@ from provenformer.checker.circuit.state import Channel
 from provenformer.checker.circuit.units import Written, write_table
 from provenformer.symbols.formula import VARIABLE, Formula
 from provenformer.symbols.graph import Apply, Graph, Lin, Pieces, Product
+from provenformer.symbols.piecewise import PiecewiseLinear
 
 MOST_FOLDS = 64
 DUST = 2.0**-48  # of sums of a few products in float64
@@ -37,7 +38,7 @@ def write_folded(written: Written, operation: Apply | Product, claim: Combinatio
     if operation.folded is None:
         raise Rejected(f"{written.where}: it is not written by folds")
     stored = Lin(operation.folded.rows, operation.folded.terms, operation.folded.constant)
-    carried = write_table(written, Pieces((0.0,), (1.0, 1.0), 0.0, stored), claim, before).error
+    carried = write_table(written, Pieces(PiecewiseLinear((0.0,), (1.0, 1.0), 0.0), stored), claim, before).error
     gap = fold_gap(written.graph, operation, stored, written.state.ranges)
     slack = operation.slack if isinstance(operation, Apply) else 0.0
     return Channel(claim, carried.beside(gap).plus(gap + slack))
@@ -144,13 +145,13 @@ def _take_apart(graph: Graph, factor: float, of: Lin, ranges: Ranges, found: _Un
         found.linear.append((float(2 * exact * c * s), atom_combination(atom, ranges)))
         found.linear.append((1.0, Combination({}, np.array([float(exact * c * c)]))))
         found.off += abs(float(exact)) * (one.slack * (2 * size + one.slack) + 2.0**-50 * size * size)
-        exact, of = exact * s * s * Fraction(fold.slopes[1]) ** 2, fold.of
+        exact, of = exact * s * s * Fraction(fold.curve.slopes[1]) ** 2, fold.of
     raise Rejected(f"a square is folded more than {MOST_FOLDS} times")
 
 
 def _is_absolute(fold: Pieces) -> bool:
     """A multiple of |w|."""
-    return fold.knots == (0.0,) and fold.start == 0.0 and fold.slopes[0] == -fold.slopes[1]
+    return fold.curve.knots == (0.0,) and fold.curve.start == 0.0 and fold.curve.slopes[0] == -fold.curve.slopes[1]
 
 
 def _fit(square: Combination, arguments: list[Combination], n: int) -> tuple[np.ndarray, float]:

@@ -95,7 +95,7 @@ def _points(operation: PairMean, column: Combination, written: Written) -> Float
     low, high = range_of(written.graph, column, written.state.ranges)
     knots = [
         knot for atom in written.graph.atoms if isinstance(atom.operation, Pieces)
-        and atom.operation.of.key == operation.column.key for knot in atom.operation.knots if low < knot < high
+        and atom.operation.of.key == operation.column.key for knot in atom.operation.curve.knots if low < knot < high
     ]  # fmt: skip
     return np.unique(np.array([low, high, *knots]))
 
@@ -120,12 +120,12 @@ def _function_of_column(
             off = float(np.abs(part.mix - weight / n).sum()) + float(np.abs(np.asarray(part.own)).max())
             reach = state.ranges.size(number)
             dust = (
-                (len(made.knots) + 4)
+                (len(made.curve.knots) + 4)
                 * 2.0**-51
                 * abs(weight)
-                * (reach + max(map(abs, made.slopes)) * float(np.abs(points).max()))
+                * (reach + max(map(abs, made.curve.slopes)) * float(np.abs(points).max()))
             )
-            return weight * made(points), off * reach + dust + holds.slack
+            return weight * made.curve(points), off * reach + dust + holds.slack
     wanted = mixed(mean, column.without_constant(), state.ranges)
     norm = inner(wanted, wanted, n)
     weight = inner(holds, wanted, n) / norm if norm else 0.0

@@ -30,6 +30,7 @@ from provenformer.checker.circuit.units import (
     units_at,
 )  # fmt: skip
 from provenformer.symbols.graph import Compare, Product
+from provenformer.symbols.piecewise import PiecewiseLinear
 
 MOST_DIRECTIONS = 32
 PARALLEL = 1e-9  # rows this close to parallel are read as one direction, and the rest of them as error
@@ -304,7 +305,8 @@ def _compared(
         level = level if steps else 0.0
         units = Units(here.units.slope * factor, here.units.offset, here.units.coefficient, here.units.constant)
         pieces = read_pieces(units, low, high)
-        gap = broken_deviation(pieces, units, (0.0,), knees[sign] if steps else (1.0, 1.0), 0.0, low, high)
+        meant = PiecewiseLinear((0.0,), knees[sign] if steps else (1.0, 1.0), 0.0)
+        gap = broken_deviation(pieces, units, meant, low, high)
         lipschitz = float(np.abs(units.coefficient) @ np.abs(here.units.slope))
         off = off + float(gap[2].max()) + lipschitz * other + here.error
         terms = terms + here.terms

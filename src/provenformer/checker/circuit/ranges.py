@@ -28,6 +28,7 @@ from provenformer.symbols.graph import (
     Pieces,
     Product,
 )
+from provenformer.symbols.piecewise import PiecewiseLinear
 
 CELLS = 1024
 
@@ -169,7 +170,7 @@ def _range(graph: Graph, atom: Atom, ranges: Ranges, low: FloatArray, high: Floa
         bottom, top = formula_range(operation.formula, *argument_range(graph, operation, ranges))
         return bottom - operation.slack, top + operation.slack
     if isinstance(operation, Pieces):
-        return _pieces_range(operation, *lin_range(graph, operation.of, ranges))
+        return _pieces_range(operation.curve, *lin_range(graph, operation.of, ranges))
     if isinstance(operation, Product):
         return _product_range(graph, operation, ranges)
     if isinstance(operation, Compare):
@@ -202,16 +203,16 @@ def formula_range(formula: Formula, low: float, high: float) -> tuple[float, flo
     return float(bottom.min()), float(top.max())
 
 
-def _pieces_range(operation: Pieces, low: float, high: float) -> tuple[float, float]:
+def _pieces_range(curve: PiecewiseLinear, low: float, high: float) -> tuple[float, float]:
     """Ends and knots between them; a sum of as many products as there are knots."""
-    knots = np.array(operation.knots)
+    knots = np.array(curve.knots)
     points = np.concatenate([[low, high], knots[(knots > low) & (knots < high)]])
-    values = operation(points)
+    values = curve(points)
     reach = np.abs(points).max() + np.abs(knots).max()
-    off = (len(knots) + 4) * 2.0**-52 * (abs(operation.start) + float(np.abs(operation.slopes).sum() * reach))
+    off = (len(knots) + 4) * 2.0**-52 * (abs(curve.start) + float(np.abs(curve.slopes).sum() * reach))
     bottom = float(values.min() - off)
-    if operation.slopes[0] <= 0 <= min(operation.slopes[1:]):  # it falls up to its first knot and rises from there
-        bottom = max(bottom, operation.start)
+    if curve.slopes[0] <= 0 <= min(curve.slopes[1:]):  # it falls up to its first knot and rises from there
+        bottom = max(bottom, curve.start)
     return bottom, float(values.max() + off)
 
 

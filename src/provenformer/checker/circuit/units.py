@@ -7,10 +7,8 @@ docs/circuits-verify.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +35,7 @@ from provenformer.checker.circuit.state import Channel, State, known_rounding
 from provenformer.networks.circuit import CircuitBlock
 from provenformer.symbols.formula import Formula
 from provenformer.symbols.graph import Apply, Graph, Pieces
+from provenformer.symbols.piecewise import PiecewiseLinear
 
 MOST_RELATIVE = 40  # relative errors that are tried for a table
 
@@ -150,7 +149,7 @@ def write_table(written: Written, operation: Apply | Pieces, claim: Combination,
     direction = _direction(written, argument.without_constant(), keep)
     error = relative_to_whole(direction.error, argument, state)
     reach = np.where(np.isfinite(error.plain), error.plain, 0.0).max() * (1 + 1e-9)
-    function = operation.formula if isinstance(operation, Apply) else Lines.of(operation)
+    function = operation.formula if isinstance(operation, Apply) else operation.curve
     found: list[Error] = []
     terms, ends = np.zeros(len(UNIT)), (low - reach, high + reach)
     for j, k, m in classes(written.offsets, argument.constant[None], written.constant[None]):
@@ -181,7 +180,7 @@ def write_scaled(written: Written, claim: Combination, before: Channel) -> Chann
     shift = written.constant - before.holds.constant
     for j, k, m in classes(written.offsets, factors[None], shift[None]):
         here = units_at(written, direction, j, 0.0, float(shift[m]), ends)
-        line = Lines((0.0,), (float(factors[k]),) * 2, 0.0)
+        line = PiecewiseLinear((0.0,), (float(factors[k]),) * 2, 0.0)
         worst = np.maximum(worst, _units_error(here.units, line, (low, high), reach, error).plain + here.error)
         terms = np.maximum(terms, here.terms)
     holds = Combination(claim.parts, before.holds.constant + claim.constant, claim.slack)
@@ -258,31 +257,21 @@ def relative_to_whole(error: Error, argument: Combination, state: State) -> Erro
 Deviations = tuple[FloatArray, FloatArray, FloatArray, FloatArray]  # start, end, |units - function|, least |function|
 
 
-class Lines(NamedTuple):
-    """A continuous piecewise linear function: slopes[0] before knots[0], slopes[i] after knots[i - 1]; `start` at knots[0]."""
-
-    knots: tuple[float, ...]
-    slopes: tuple[float, ...]
-    start: float
-
-    @classmethod
-    def of(cls, operation: Pieces) -> Lines:
-        return cls(operation.knots, operation.slopes, operation.start)
-
-
 @lru_cache(maxsize=64)  # the gates and tables of hundreds of gathered tokens are alike
 def _units_error(
-    units: Units, function: Formula | Lines, ends: tuple[float, float], reach: float, error: Error
+    units: Units, function: Formula | PiecewiseLinear, ends: tuple[float, float], reach: float, error: Error
 ) -> Error:
     """Of the units at a number that is off by `error`, against the function at the number itself, between `ends`."""
     pieces = read_pieces(units, *ends, reach)
     return _through(_deviation(pieces, function, units, *ends), pieces, error)
 
 
-def _deviation(pieces: Broken, function: Formula | Lines, units: Units, low: float, high: float) -> Deviations:
+def _deviation(
+    pieces: Broken, function: Formula | PiecewiseLinear, units: Units, low: float, high: float
+) -> Deviations:
     """Of the units from the function, on pieces of [low, high]."""
-    if isinstance(function, Lines):
-        return broken_deviation(pieces, units, *function, low, high)
+    if isinstance(function, PiecewiseLinear):
+        return broken_deviation(pieces, units, function, low, high)
     try:
         found = compare(pieces, function, low, high)
     except TypeError as error:
@@ -290,11 +279,9 @@ def _deviation(pieces: Broken, function: Formula | Lines, units: Units, low: flo
     return found.start, found.end, np.maximum(-found.low, found.high), found.least
 
 
-def broken_deviation(
-    pieces: Broken, units: Units, knots: Sequence[float], slopes: Sequence[float], start: float, low: float, high: float
-) -> Deviations:
+def broken_deviation(pieces: Broken, units: Units, function: PiecewiseLinear, low: float, high: float) -> Deviations:
     """Against a piecewise linear function: the difference is one, too, and largest at knots of either."""
-    at, ahead = np.array(knots, dtype=np.float64), np.array(slopes, dtype=np.float64)
+    at, ahead = np.array(function.knots), np.array(function.slopes)
     # -function as units: slope before the first knot, then at each knot the new slope and minus the old one
     a = np.concatenate([[-1.0], np.ones(len(at)), np.ones(len(at) - 1)])
     b = np.concatenate([[at[0]], -at, -at[1:]])
@@ -304,8 +291,8 @@ def broken_deviation(
         units.constant,
     )  # fmt: skip
     gap = read_pieces(both, low, high)
-    off = np.abs(gap.values - np.longdouble(start)).astype(np.float64) * (1 + 1e-15) + gap.radius + 2.0**-1000
-    worst = float(off.max()) + 2.0**-60 * abs(start)
+    off = np.abs(gap.values - np.longdouble(function.start)).astype(np.float64) * (1 + 1e-15) + gap.radius + 2.0**-1000
+    worst = float(off.max()) + 2.0**-60 * abs(function.start)
     inside = pieces.points[(pieces.points >= low) & (pieces.points <= high)].astype(np.float64)
     edges = np.unique(np.concatenate([[low], inside, [high]]))
     if len(edges) == 1:

@@ -36,6 +36,7 @@ from provenformer.constructions.circuit.tables import Density, Table, exact_curv
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.symbols.formula import Formula
 from provenformer.symbols.graph import Apply, Attend, Compare, Input, Largest, PairMean, Pieces, Product
+from provenformer.symbols.piecewise import PiecewiseLinear
 
 HEAD_SHARE = 1e-3  # of the tolerance: what all maxima together may use; sharpness costs nothing
 UNDERFLOW = {"float64": 2.0**-900, "float32": 2.0**-80}  # what numbers below the smallest normal one may add (Lemma 0)
@@ -200,7 +201,9 @@ class _Workshop:
         if isinstance(operation, Input):
             return InputChannel(part)
         if isinstance(operation, Pieces):
-            return TableUnits(part, arguments[0], self._pieces(operation, arguments[0].low, arguments[0].high), 0.0)
+            return TableUnits(
+                part, arguments[0], self._pieces(operation.curve, arguments[0].low, arguments[0].high), 0.0
+            )
         if isinstance(operation, Apply | Product) and operation.folded is not None:
             slack = operation.slack if isinstance(operation, Apply) else 0.0
             return TableUnits(
@@ -226,10 +229,10 @@ class _Workshop:
         queries, keys = arguments[:count], arguments[count : 2 * count]
         return SoftmaxHead(part, queries, keys, operation.bias, arguments[-1], n, operation.score_key)
 
-    def _pieces(self, operation: Pieces, low: float, high: float) -> Table:
-        key = (operation.knots, operation.slopes, operation.start, low, high)
+    def _pieces(self, curve: PiecewiseLinear, low: float, high: float) -> Table:
+        key = (curve, low, high)
         if key not in self.pieces:
-            self.pieces[key] = _pieces_table(operation, low, high)
+            self.pieces[key] = _pieces_table(curve, low, high)
         return self.pieces[key]
 
     def _takes_over(self, part: Part) -> bool:
@@ -246,18 +249,18 @@ class _Workshop:
         return self.last_read[index] <= part.layer and rivals == [part]
 
 
-def _pieces_table(operation: Pieces, low: float, high: float) -> Table:
+def _pieces_table(curve: PiecewiseLinear, low: float, high: float) -> Table:
     """Exact: the pieces that [low, high] meets."""
-    inside = [i for i, knot in enumerate(operation.knots) if low < knot < high]
+    inside = [i for i, knot in enumerate(curve.knots) if low < knot < high]
     if not inside:
-        return _line_table(operation, low, high)
-    slopes = np.array(operation.slopes)[[inside[0], *(i + 1 for i in inside)]]
-    knots = np.array(operation.knots)[inside]
-    units = units_of_pieces(knots, slopes, float(operation(knots[:1])[0]), low, high)
+        return _line_table(curve, low, high)
+    slopes = np.array(curve.slopes)[[inside[0], *(i + 1 for i in inside)]]
+    knots = np.array(curve.knots)[inside]
+    units = units_of_pieces(knots, slopes, float(curve(knots[:1])[0]), low, high)
     # jumps and the value at the anchor are rounded
     steepest = float(np.abs(slopes).max())
     size = steepest * ((high - low) * len(knots) + float(np.abs(knots).max())) + abs(units.constant)
-    return Table(units, exact_curve(units, 2.0**-53 * 8 * (len(operation.knots) + 2) * size, low, high))
+    return Table(units, exact_curve(units, 2.0**-53 * 8 * (len(curve.knots) + 2) * size, low, high))
 
 
 def _line_table(line: Callable[[FloatArray], FloatArray], low: float, high: float) -> Table:
