@@ -19,6 +19,7 @@ from provenformer.symbols.graph import (
     Lin,
     Operation,
     PairMean,
+    PairSum,
     Pieces,
     Product,
     Term,
@@ -188,6 +189,10 @@ def in_words(operation: Operation, named: Named) -> tuple[str, str]:
             at_j, at_k = combination(operation.row, _at("j", named)), combination(operation.column, _at("k", named))
             z = f"{at_j} + {at_k}".replace("+ -", "- ")
             return "pairs", f"mean over k of {formula(operation.kernel)}, z = {z}"
+        case PairSum():
+            at_j, at_k = combination(operation.row, _at("j", named)), combination(operation.column, _at("k", named))
+            z = f"{at_j} + {at_k}".replace("+ -", "- ")
+            return "pairs", f"sum over k of {_broken(operation.curve, 'z')}, z = {z}"
         case Attend():
             return "attention", _attention(operation, named)
         case _:

@@ -27,12 +27,13 @@ from provenformer.symbols.graph import (
     Lin,
     Operation,
     PairMean,
+    PairSum,
     Pieces,
     Product,
     Term,
 )
 from provenformer.symbols.jets import distance, formula_range, slope_bound
-from provenformer.symbols.linear import add, constant, gamma, mix, of_atom, rounded_up, scale, size
+from provenformer.symbols.linear import add, constant, gamma, mix, of_atom, off_by, rounded_up, scale, size
 from provenformer.symbols.piecewise import NOT_FINITE, PiecewiseLinear, composed, nearest, values_between
 from provenformer.symbols.ranges import argument_range, enclosure, hull
 
@@ -43,7 +44,7 @@ MOST_STATISTICS = 20_000
 def apply(graph: Graph, outer: Formula, x: Lin) -> Lin:
     """outer(x_j) at every token."""
     if x.is_constant:
-        return _off_by(constant(outer(x.constant)), distance(outer, x.constant, x.slack))
+        return off_by(constant(outer(x.constant)), distance(outer, x.constant, x.slack))
     x, rows = _padded(graph, x)
     low, high = argument_range(graph, outer, x)
     inner, z, slack = _as_formula_of_one(graph, x)
@@ -69,7 +70,7 @@ def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start:
         values, steep = curve(x.constant), max(map(abs, curve.slopes))
         reach = float(np.abs(x.constant).max()) + max(map(abs, curve.knots))
         rounded = gamma(8 * len(slopes)) * (2 * steep * reach + abs(curve.start))
-        return _off_by(constant(values), rounded + steep * x.slack)
+        return off_by(constant(values), rounded + steep * x.slack)
     joined = _joined(graph, curve, x)
     if joined is not None:
         return joined
@@ -80,7 +81,7 @@ def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start:
         slope, knot = Fraction(curve.slopes[at]), Fraction(curve.knots[max(at - 1, 0)])
         rest = curve.exactly(knot) - slope * knot
         line = add(graph, scale(graph, x, float(slope)), constant(nearest(rest)))
-        line = _off_by(line, rounded_up(abs(rest - Fraction(nearest(rest)))))
+        line = off_by(line, rounded_up(abs(rest - Fraction(nearest(rest)))))
         return _cut(graph, line, rows)
     return _made(graph, Pieces(curve, x), _is_uniform(graph, x), *values_between(curve, low, high), rows)
 
@@ -98,7 +99,7 @@ def _joined(graph: Graph, outer: PiecewiseLinear, x: Lin) -> Lin | None:
         return None
     curve, lost = made
     found = pieces(graph, curve.knots, curve.slopes, curve.start, inner.of)
-    return _off_by(found, x.slack * max(map(abs, outer.slopes)) + rounded_up(lost))
+    return off_by(found, x.slack * max(map(abs, outer.slopes)) + rounded_up(lost))
 
 
 def absolute(graph: Graph, x: Lin) -> Lin:
@@ -111,12 +112,12 @@ def maximum(graph: Graph, x: Lin, y: Lin, sign: float = 1.0) -> Lin:
         return maximum(graph, y, x, sign)
     if x.is_constant and y.is_constant:
         found = constant(np.maximum(x.constant, y.constant) if sign > 0 else np.minimum(x.constant, y.constant))
-        return _off_by(found, max(x.slack, y.slack))
+        return off_by(found, max(x.slack, y.slack))
     if y.is_constant and (y.constant == -sign * np.inf).all():  # np.clip(x, 0, np.inf)
         return x
     if y.is_constant and len(y.constant) == 1:
         knot = float(y.constant[0])
-        return _off_by(pieces(graph, [knot], [0.0, 1.0] if sign > 0 else [1.0, 0.0], knot, x), y.slack)
+        return off_by(pieces(graph, [knot], [0.0, 1.0] if sign > 0 else [1.0, 0.0], knot, x), y.slack)
     if y.is_constant or _parallel(x, y):  # max(x, y) = x + relu(y - x): of one variable, where a comparison needs two
         x, y = (y, x) if y.is_constant else (x, y)
         rise = add(graph, y, x, -1.0) if sign > 0 else add(graph, x, y, -1.0)
@@ -155,7 +156,7 @@ def product(graph: Graph, x: Lin, y: Lin) -> Lin:
     """x_j y_j: a formula of one variable where both are, else a product."""
     for one, other in ((x, y), (y, x)):
         if one.is_constant:
-            return _off_by(scale(graph, other, one.constant), one.slack * size(graph, other) if one.slack else 0.0)
+            return off_by(scale(graph, other, one.constant), one.slack * size(graph, other) if one.slack else 0.0)
     if x.key == y.key:
         return apply(graph, SQUARE, x)
     x, y, rows = _both_padded(graph, x, y)
@@ -181,7 +182,7 @@ def largest(graph: Graph, x: Lin) -> Lin:
         return x
     x, _ = _padded(graph, x)
     if x.is_constant:
-        return _off_by(constant(float(x.constant.max())), x.slack)
+        return off_by(constant(float(x.constant.max())), x.slack)
     low, high = enclosure(graph, x)
     return _made(graph, Largest(x), True, float(low.max()), float(high.max()), None)
 
@@ -203,6 +204,14 @@ def kernel_sum(graph: Graph, kernel: Formula, row: Lin, column: Lin, gathered: C
     statistics = tuple(mix(graph, one, np.full((1, n), 1.0 / n)) for one in over)
     operation = PairMean(kernel, row, column, knots, statistics)
     return scale(graph, _made(graph, operation, _is_uniform(graph, row), low, high, None), float(n))
+
+
+def pair_sum(graph: Graph, curve: PiecewiseLinear, row: Lin, column: Lin) -> Lin:
+    """sum_k curve(row_j + column_k), n rows each."""
+    (a, b), (c, d) = hull(graph, row), hull(graph, column)
+    low, high = values_between(curve, float(np.nextafter(a + c, -np.inf)), float(np.nextafter(b + d, np.inf)))
+    low, high = (float(np.nextafter(graph.seq_len * end, to)) for end, to in ((low, -np.inf), (high, np.inf)))
+    return _made(graph, PairSum(curve, row, column), _is_uniform(graph, row), low, high, None)
 
 
 def running_max(graph: Graph, x: Lin) -> Lin:
@@ -255,7 +264,7 @@ def attend(
     bias, lost = _finite(graph, queries, keys, bias)
     uniform = all(_is_uniform(graph, q) for q in queries) and (bias is None or len(bias) == 1)
     found = _made(graph, Attend(tuple(queries), tuple(keys), bias, values), uniform, low, high, None)
-    return _off_by(found, (lost + slack) * (high - low))
+    return off_by(found, (lost + slack) * (high - low))
 
 
 def _finite(
@@ -291,7 +300,7 @@ def _compared(graph: Graph, x: Lin, partner: NDArray[np.int64], sign: FloatArray
         return x
     if x.is_constant:
         a, b = (np.broadcast_to(lin.constant, (rows,)) for lin in (x, other))
-        return _off_by(constant(np.where(sign > 0, np.maximum(a, b), np.where(sign < 0, np.minimum(a, b), a))), x.slack)
+        return off_by(constant(np.where(sign > 0, np.maximum(a, b), np.where(sign < 0, np.minimum(a, b), a))), x.slack)
     sign = sign[:1] if (sign == sign[0]).all() else sign
     if rows not in (1, graph.seq_len):
         x, other, _ = _both_padded(graph, x, other)
@@ -337,11 +346,6 @@ def _both_padded(graph: Graph, x: Lin, y: Lin) -> tuple[Lin, Lin, int | None]:
 
 def _cut(graph: Graph, x: Lin, rows: int | None) -> Lin:
     return x if rows is None or x.rows == 1 else mix(graph, x, np.eye(rows, graph.seq_len))
-
-
-def _off_by(x: Lin, slack: float) -> Lin:
-    """The same combination, and how much further it may be from the value."""
-    return Lin(x.rows, x.terms, x.constant, x.slack + slack) if slack else x
 
 
 def _variables(graph: Graph, x: Lin) -> list[Lin]:

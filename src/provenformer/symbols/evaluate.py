@@ -7,7 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
-from provenformer.symbols.graph import Apply, Attend, Compare, Graph, Input, Largest, Lin, PairMean, Pieces, Product
+from provenformer.symbols.graph import (
+    Apply,
+    Attend,
+    Compare,
+    Graph,
+    Input,
+    Largest,
+    Lin,
+    PairMean,
+    PairSum,
+    Pieces,
+    Product,
+)
 
 
 def evaluate(graph: Graph, outputs: Sequence[Lin], x: FloatArray) -> FloatArray:
@@ -49,6 +61,9 @@ def evaluate(graph: Graph, outputs: Sequence[Lin], x: FloatArray) -> FloatArray:
                     )
                 case PairMean():
                     found = _pair_mean(operation, arguments[0], arguments[1])
+                case PairSum():
+                    pairs = zip(arguments[0], arguments[1], strict=True)  # of each sequence: all at once fit no cache
+                    found = np.stack([operation.curve(row[:, None] + column).sum(axis=1) for row, column in pairs])
                 case Attend():
                     found = _attend(
                         operation,

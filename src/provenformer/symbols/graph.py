@@ -205,7 +205,24 @@ class PairMean:
         return (self.row, self.column, *self.statistics)
 
 
-Operation: TypeAlias = Input | Apply | Pieces | Product | Compare | Largest | Attend | PairMean
+@dataclass(frozen=True, eq=False)
+class PairSum:
+    """The sum over all tokens k of curve(row_j + column_k). A column is a combination of atoms at its own token."""
+
+    curve: PiecewiseLinear
+    row: Lin
+    column: Lin
+
+    @property
+    def key(self) -> Key:
+        return ("pair sum", self.curve, self.row.key, self.column.key)
+
+    @property
+    def arguments(self) -> tuple[Lin, ...]:
+        return (self.row, self.column)
+
+
+Operation: TypeAlias = Input | Apply | Pieces | Product | Compare | Largest | Attend | PairMean | PairSum
 
 
 @dataclass(frozen=True, eq=False)

@@ -147,6 +147,11 @@ def positive_and_negative(graph: Graph, x: Lin, number: int) -> tuple[FloatArray
     )
 
 
+def off_by(x: Lin, slack: float) -> Lin:
+    """The same combination, and how much further it may be from the value."""
+    return Lin(x.rows, x.terms, x.constant, x.slack + slack) if slack else x
+
+
 def rounded_up(value: Fraction) -> float:
     """A float not below a number >= 0, and 0 for 0."""
     return float(np.nextafter(float(value), np.inf)) if value else 0.0

@@ -19,7 +19,7 @@ from provenformer.symbols.formula import apply as join
 from provenformer.symbols.formula import constant as number
 from provenformer.symbols.graph import Apply, Graph, Key, Lin, Pieces
 from provenformer.symbols.jets import distance, slope_bound
-from provenformer.symbols.linear import add, constant, rounded_up, scale
+from provenformer.symbols.linear import add, constant, off_by, rounded_up, scale
 from provenformer.symbols.piecewise import PiecewiseLinear
 from provenformer.symbols.ranges import hull
 
@@ -71,7 +71,7 @@ def _odd(graph: Graph, z: Lin, even: Lin) -> Lin | None:
     operation = None if atom is None else graph.atoms[atom].operation
     if atom is not None and isinstance(operation, Pieces) and operation.of.key == z.key and not even.constant.any():
         found = _odd_pieces(graph, operation.curve, operation.of)
-        return None if found is None else _off_by(scale(graph, found, even.terms[atom].own), even.slack)
+        return None if found is None else off_by(scale(graph, found, even.terms[atom].own), even.slack)
     formula = _of_size(graph, even, atoms.absolute(graph, z))
     if formula is None:  # squares do not see the sign
         formula = atoms.as_formula(graph, even, z)
@@ -86,7 +86,7 @@ def _odd(graph: Graph, z: Lin, even: Lin) -> Lin | None:
     right, left = (
         atoms.apply(graph, g, atoms.pieces(graph, [0.0], [0.0, 1.0], 0.0, w)) for w in (z, scale(graph, z, -1.0))
     )
-    return _off_by(add(graph, right, left, -1.0), slack + jump)
+    return off_by(add(graph, right, left, -1.0), slack + jump)
 
 
 def _of_size(graph: Graph, even: Lin, size: Lin) -> tuple[Formula, float] | None:
@@ -130,12 +130,12 @@ def _odd_pieces(graph: Graph, curve: PiecewiseLinear, of: Lin) -> Lin | None:
     slopes = np.array(curve.slopes)[np.searchsorted(curve.knots, between)] * np.sign(between)
     turns = [k for k in range(len(knots)) if slopes[k] != slopes[k + 1]]
     if not turns:  # as in sign(z) |z| = z
-        return _off_by(scale(graph, of, float(slopes[0])), rounded_up(abs(jump)))
+        return off_by(scale(graph, of, float(slopes[0])), rounded_up(abs(jump)))
     first = knots[turns[0]]
     height = curve.exactly(Fraction(first)) * int(np.sign(first))
     kept, steps = [knots[k] for k in turns], [float(slopes[0]), *(float(slopes[k + 1]) for k in turns)]
     found = atoms.pieces(graph, kept, steps, float(height), of)
-    return _off_by(found, rounded_up(abs(height - Fraction(float(height))) + 2 * abs(jump)))
+    return off_by(found, rounded_up(abs(height - Fraction(float(height))) + 2 * abs(jump)))
 
 
 def _is_even(formula: Formula) -> bool:
@@ -143,7 +143,3 @@ def _is_even(formula: Formula) -> bool:
     if formula.operation in ("variable", "constant"):
         return formula.operation == "constant"
     return (formula.parts == (VARIABLE,) and formula.operation == "square") or all(map(_is_even, formula.parts))
-
-
-def _off_by(x: Lin, slack: float) -> Lin:
-    return Lin(x.rows, x.terms, x.constant, x.slack + slack)

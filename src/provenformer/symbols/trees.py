@@ -17,12 +17,14 @@ from provenformer.base.errors import Untraceable
 from provenformer.symbols import atoms
 from provenformer.symbols import formula as formulas
 from provenformer.symbols.formula import RECIPROCAL, VARIABLE, Formula
-from provenformer.symbols.graph import Graph, Lin
+from provenformer.symbols.graph import Graph, Input, Lin, Pieces
 from provenformer.symbols.jets import distance
 from provenformer.symbols.linear import TINY as LEAST_SLACK
-from provenformer.symbols.linear import add, constant, divide, gamma, mix, scale
+from provenformer.symbols.linear import add, constant, divide, gamma, mix, of_atom, off_by, scale
+from provenformer.symbols.ranges import hull
 
 Leaf = Callable[[], Lin]  # evaluated only when it is needed: a maximum that completes a softmax costs nothing
+FEWEST_GATHERED = 5  # tokens from which it pays to make all columns known to all
 MATRICES = 2**25  # numbers in the matrices that masks of pairs may take together
 
 
@@ -221,9 +223,35 @@ def _kernel_sum(graph: Graph, tree: Tree, length: int) -> Lin | None:
 
 
 def _gathered(graph: Graph, formula: Formula, row: Lin, column: Lin) -> Lin:
+    """Every column is made known to all tokens; one atom for the sum if the kernel is a piecewise linear function."""
+    whole = _sum_of_pieces(graph, formula, row, column)
+    if whole is not None:
+        return whole
     tokens = (mix(graph, column, choice[None]) for choice in np.eye(column.rows))
     entries = [of_formula(graph, formula, add(graph, row, token)) for token in tokens]
     return _in_pairs(entries, lambda a, b: add(graph, a, b))
+
+
+def _sum_of_pieces(graph: Graph, formula: Formula, row: Lin, column: Lin) -> Lin | None:
+    """own * sum of curve(weight * (row_j + column_k) + shift) + constant, if the kernel is such a function, else None."""
+    n, alone = graph.seq_len, all(t.mix is None and not graph.atoms[i].uniform for i, t in column.terms.items())
+    if n < FEWEST_GATHERED or not alone or not len(row.constant) == len(column.constant) == 1:
+        return None
+    (a, b), (c, d) = hull(graph, row), hull(graph, column)
+    line = Graph(1, 2)  # the kernel alone, on what may be given to it
+    z = line.atom(Input(0), False, float(np.nextafter(a + c, -np.inf)), float(np.nextafter(b + d, np.inf)))
+    found = of_formula(line, formula, of_atom(line, z))
+    if len(found.terms) != 1 or found.rows != line.seq_len or len(found.constant) != 1:
+        return None
+    ((number, term),) = found.terms.items()
+    operation = line.atoms[number].operation
+    if not isinstance(operation, Pieces) or operation.of.terms.keys() != {0} or len(operation.of.constant) != 1:
+        return None
+    weight, shift = operation.of.terms[0].own, operation.of.constant
+    inner = add(graph, scale(graph, row, weight), constant(shift))
+    total = atoms.pair_sum(graph, operation.curve, off_by(inner, operation.of.slack), scale(graph, column, weight))
+    whole = scale(graph, constant(found.constant), float(n))
+    return off_by(add(graph, scale(graph, total, term.own), whole), n * found.slack)
 
 
 def _kernel(graph: Graph, tree: Tree) -> tuple[Formula, Lin, Lin] | None:

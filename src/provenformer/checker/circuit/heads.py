@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -230,6 +230,43 @@ def write_mixture(where: str, heads: list[Scores], channel: int, claim: Combinat
     error = error.beside(extra + gap + largest(before.holds, ranges))
     error = error.plus(extra + gap + sum_rounding(len(heads) + 2, size))
     return Channel(Combination(claim.parts, total.constant, claim.slack), error)
+
+
+def write_gathered(scores: Scores, channel: int, claim: Combination, known: dict[object, Channel]) -> Channel | None:
+    """write_mixture of one gated token by a head that weighs all tokens alike: which token it is makes no difference, so what
+    was proved of one is `known` of all. None where it is not that."""
+    state, weights = scores.state, scores.matrix[0]
+    used = np.flatnonzero(scores.head.W_O[channel])
+    reads = np.flatnonzero(scores.head.W_V[used[0]]) if len(used) == 1 else used[:0]
+    if len(reads) != 1 or len(weights) != 1 or (weights != weights[0, 0]).any():
+        return None
+    source, before = state.channels[int(reads[0])], state.channels[channel]
+    if source.only is None or not _is_zero(before.holds) or source.holds.constant.any() or claim.constant.any():
+        return None
+    parts = [_of_one_token(source.holds, source.only, state), _of_one_token(claim, source.only, state)]
+    if None in parts:
+        return None
+    numbers = (float(scores.head.W_O[channel, used[0]]), float(scores.head.W_V[used[0], reads[0]]))
+    key = (id(scores), numbers, *parts, source.error, before.error)
+    if key not in known:
+        known[key] = write_mixture(scores.where, [scores], channel, claim)
+    return replace(known[key], holds=replace(known[key].holds, parts=claim.parts))
+
+
+def _is_zero(holds: Combination) -> bool:
+    return not holds.parts and not holds.constant.any() and not holds.slack
+
+
+def _of_one_token(one: Combination, only: NDArray[np.bool_], state: State) -> tuple[int, float, float] | None:
+    """(atom, factor, slack) of a combination that is a multiple of an atom at the one token that `only` has; else None."""
+    if len(one.parts) != 1 or np.count_nonzero(only) != 1:
+        return None
+    ((atom, part),) = one.parts.items()
+    rows = part.own if part.mix is None else part.mix
+    single = part.mix is None or (part.mix.shape == (1, state.seq_len) and not np.any(part.own))
+    if state.ranges.uniform[atom] or not single or np.shape(rows)[-1:] != only.shape or np.any(rows * ~only):
+        return None
+    return atom, float(np.ravel(rows)[only][0]), one.slack
 
 
 def write_attention(scores: Scores, channel: int, operation: Attend, claim: Combination, graph: Graph) -> Channel:

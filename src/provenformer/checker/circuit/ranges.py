@@ -25,6 +25,7 @@ from provenformer.symbols.graph import (
     Largest,
     Lin,
     PairMean,
+    PairSum,
     Pieces,
     Product,
 )
@@ -145,7 +146,7 @@ def _is_uniform(atom: Atom, ranges: Ranges) -> bool:
         return same and all(_is_same(q, ranges) for q in operation.queries)
     if isinstance(operation, Compare) and len(operation.sign) != 1:
         return False
-    if isinstance(operation, PairMean):
+    if isinstance(operation, PairMean | PairSum):
         return _is_same(operation.row, ranges)
     return not isinstance(operation, Input) and all(_is_same(lin, ranges) for lin in operation.arguments)
 
@@ -184,6 +185,13 @@ def _range(graph: Graph, atom: Atom, ranges: Ranges, low: FloatArray, high: Floa
     if isinstance(operation, PairMean):
         (a, b), (c, d) = lin_range(graph, operation.row, ranges), lin_range(graph, operation.column, ranges)
         return formula_range(operation.kernel, float(np.nextafter(a + c, -np.inf)), float(np.nextafter(b + d, np.inf)))
+    if isinstance(operation, PairSum):
+        (a, b), (c, d) = lin_range(graph, operation.row, ranges), lin_range(graph, operation.column, ranges)
+        bottom, top = _pieces_range(
+            operation.curve, float(np.nextafter(a + c, -np.inf)), float(np.nextafter(b + d, np.inf))
+        )
+        n = graph.seq_len
+        return float(np.nextafter(n * bottom, -np.inf)), float(np.nextafter(n * top, np.inf))
     return lin_range(graph, operation.of if isinstance(operation, Largest) else operation.values, ranges)
 
 

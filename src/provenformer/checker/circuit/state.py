@@ -136,8 +136,9 @@ class State:
 
         Rounding dust is bounded channel by channel; what is larger as the combination it is, in which channels may cancel.
         """
+        used = np.flatnonzero(rows.any(axis=0))
         with np.errstate(invalid="ignore"):
-            bounds = np.abs(rows) @ self.swing
+            bounds = np.abs(rows[:, used]) @ self.swing[used]
         for i in np.flatnonzero(~(bounds[:, 0] <= NEGLIGIBLE * reference)):
             closer = largest(self.value(rows[i]).without_constant(), self.ranges) + np.abs(rows[i]) @ self.errors
             bounds[i] = np.minimum(bounds[i], closer)

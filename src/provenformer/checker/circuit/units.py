@@ -40,6 +40,18 @@ from provenformer.symbols.piecewise import PiecewiseLinear
 MOST_RELATIVE = 40  # relative errors that are tried for a table
 
 
+def arguments(rows: FloatArray, biases: FloatArray, state: State) -> tuple[FloatArray, FloatArray]:
+    """Of units: what they know, (units, 1) or (units, n), and (units, arithmetics) what rounding does to their arguments."""
+    read = np.flatnonzero(rows.any(axis=0))  # of many channels a unit reads few
+    few, known = rows[:, read], state.constants[read]
+    size = np.abs(few) @ state.size[read] + np.abs(biases[:, None])
+    count = np.count_nonzero(few, axis=1)[:, None] + 3 + 2 * CAST
+    rounding = np.where(UNIT > 0, gamma_of(count) * size * (1 + 1e-12) + (count + 1) * TINY, 0.0)
+    rounding = rounding + np.abs(few) @ np.where(state.varying[read, None], 0.0, state.errors[read])
+    own = known_rounding(few, known) + 2.0**-52 * np.abs(biases)
+    return few @ known + biases[:, None], rounding + own[:, None]
+
+
 @dataclass(frozen=True, eq=False)
 class Written:
     """The units that write one channel, with what they read split off: known constants apart from what depends on X."""
@@ -59,17 +71,9 @@ class Written:
         """Of a channel that at least one unit, or a bias, writes."""
         used = np.flatnonzero(block.W_2[channel])
         rows, coefficients = block.W_1[used], block.W_2[channel, used]
-        read = np.flatnonzero(rows.any(axis=0))  # of many channels a unit reads few
-        few, known = rows[:, read], state.constants[read]
-        offsets = few @ known + block.b_1[used, None]
-        size = np.abs(few) @ state.size[read] + np.abs(block.b_1[used, None])
-        count = np.count_nonzero(few, axis=1)[:, None] + 3 + 2 * CAST
-        rounding = np.where(UNIT > 0, gamma_of(count) * size * (1 + 1e-12) + (count + 1) * TINY, 0.0)
-        rounding = rounding + np.abs(few) @ np.where(state.varying[read, None], 0.0, state.errors[read])
-        own = known_rounding(few, known) + 2.0**-52 * np.abs(block.b_1[used])
+        offsets, rounding = arguments(rows, block.b_1[used], state)
         constant = block.b_2[channel] + state.channels[channel].holds.constant
-        varying = rows * state.varying
-        return cls(where, state, graph, channel, varying, offsets, coefficients, constant, rounding + own[:, None])
+        return cls(where, state, graph, channel, rows * state.varying, offsets, coefficients, constant, rounding)
 
     def outer_rounding(self, terms: FloatArray | float) -> FloatArray:
         """Of the sum over units, the bias and the skip; `terms` bounds the sum of their absolute values."""
@@ -125,8 +129,10 @@ def reading_error(state: State, row: FloatArray, wanted: Combination) -> Error:
 
 def rest_of(state: State, rows: FloatArray, fitted: FloatArray) -> FloatArray:
     """(rows, arithmetics): all that the rows read beside what was fitted to them, of the state less what is known of it."""
-    reference = np.abs(fitted) @ state.swing[:, 0]
-    dust = 2.0**-51 * (np.abs(rows) + np.abs(fitted)) @ state.swing
+    used = np.flatnonzero(rows.any(axis=0) | fitted.any(axis=0))
+    reads, fits, swing = np.abs(rows[:, used]), np.abs(fitted[:, used]), state.swing[used]
+    reference = fits @ swing[:, 0]
+    dust = 2.0**-51 * (reads + fits) @ swing
     return state.deviation(rows - fitted, reference) + dust
 
 
@@ -154,7 +160,7 @@ def write_table(written: Written, operation: Apply | Pieces, claim: Combination,
     terms, ends = np.zeros(len(UNIT)), (low - reach, high + reach)
     for j, k, m in classes(written.offsets, argument.constant[None], written.constant[None]):
         here = units_at(written, direction, j, float(argument.constant[k]), float(written.constant[m]), ends)
-        found.append(_units_error(here.units, function, (low, high), reach, error).plus(here.error))
+        found.append(units_error(here.units, function, (low, high), reach, error).plus(here.error))
         terms = np.maximum(terms, here.terms)
     slack = operation.slack if isinstance(operation, Apply) else 0.0
     own = written.outer_rounding(terms) + left_over(before, state) + slack
@@ -181,7 +187,7 @@ def write_scaled(written: Written, claim: Combination, before: Channel) -> Chann
     for j, k, m in classes(written.offsets, factors[None], shift[None]):
         here = units_at(written, direction, j, 0.0, float(shift[m]), ends)
         line = PiecewiseLinear((0.0,), (float(factors[k]),) * 2, 0.0)
-        worst = np.maximum(worst, _units_error(here.units, line, (low, high), reach, error).plain + here.error)
+        worst = np.maximum(worst, units_error(here.units, line, (low, high), reach, error).plain + here.error)
         terms = np.maximum(terms, here.terms)
     holds = Combination(claim.parts, before.holds.constant + claim.constant, claim.slack)
     error = Error.absolute(worst + written.outer_rounding(terms) + gap + before.error.plain)
@@ -258,7 +264,7 @@ Deviations = tuple[FloatArray, FloatArray, FloatArray, FloatArray]  # start, end
 
 
 @lru_cache(maxsize=64)  # the gates and tables of hundreds of gathered tokens are alike
-def _units_error(
+def units_error(
     units: Units, function: Formula | PiecewiseLinear, ends: tuple[float, float], reach: float, error: Error
 ) -> Error:
     """Of the units at a number that is off by `error`, against the function at the number itself, between `ends`."""

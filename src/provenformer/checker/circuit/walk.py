@@ -17,7 +17,8 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.errors import Error
 from provenformer.checker.circuit.folds import write_folded
-from provenformer.checker.circuit.heads import Scores, write_attention, write_largest, write_mixture
+from provenformer.checker.circuit.gates import write_gates
+from provenformer.checker.circuit.heads import Scores, write_attention, write_gathered, write_largest, write_mixture
 from provenformer.checker.circuit.kernels import write_pair_mean
 from provenformer.checker.circuit.limits import overflow, require_moderate_weights
 from provenformer.checker.circuit.linear import Combination, Ranges, atom_combination, difference, largest, of_lin
@@ -25,9 +26,10 @@ from provenformer.checker.circuit.pairs import write_comparison, write_product
 from provenformer.checker.circuit.precision import ARITHMETICS, CAST, TINY, UNIT, sum_rounding
 from provenformer.checker.circuit.ranges import ranges_of
 from provenformer.checker.circuit.state import Channel, State
+from provenformer.checker.circuit.sums import write_pair_sum
 from provenformer.checker.circuit.units import Written, write_bias, write_scaled, write_table
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Claim
-from provenformer.symbols.graph import Apply, Attend, Compare, Graph, Largest, Lin, PairMean, Pieces, Product
+from provenformer.symbols.graph import Apply, Attend, Compare, Graph, Largest, Lin, PairMean, PairSum, Pieces, Product
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,8 @@ def _after_heads(
     written = {int(c) for head in block.heads for c in np.flatnonzero(head.W_O.any(axis=1))}
     _require_claims(network, b, "heads", written, claims)
     scores = [Scores.of(f"block {b}, head {k}", head, state) for k, head in enumerate(block.heads)]
-    new = {}
+    new: dict[int, Channel] = {}
+    known: dict[object, Channel] = {}
     for c in sorted(written):
         where = _name(network, b, c)
         writing = [one for one in scores if one.head.W_O[c].any()]
@@ -147,7 +150,8 @@ def _after_heads(
         if all(one.positional for one in writing) and (
             claim.rows is not None or not isinstance(operation, Attend | Largest)
         ):
-            new[c] = write_mixture(where, writing, c, combination)
+            alone = write_gathered(writing[0], c, combination, known) if len(writing) == 1 else None
+            new[c] = alone or write_mixture(where, writing, c, combination)
             continue
         if claim.rows is not None or len(writing) != 1 or not isinstance(operation, Attend | Largest):
             raise Rejected(
@@ -165,8 +169,8 @@ def _after_units(
 ) -> State:
     written = {int(c) for c in np.flatnonzero(block.W_2.any(axis=1) | (block.b_2 != 0))}
     _require_claims(network, b, "units", written, claims)
-    new = {}
-    for c in sorted(written):
+    new = write_gates(block, state, claims)
+    for c in sorted(written - new.keys()):
         units = Written.of(_name(network, b, c), block, c, state, graph)
         operation, claim = graph.atoms[claims[c].atom].operation, _claimed(state, claims[c])
         before = state.channels[c]
@@ -182,6 +186,8 @@ def _after_units(
             new[c] = write_product(units, operation, claim, before)
         elif isinstance(operation, PairMean):
             new[c] = write_pair_mean(units, operation, claim, before)
+        elif isinstance(operation, PairSum):
+            new[c] = write_pair_sum(units, operation, claim, before)
         elif isinstance(operation, Compare):
             new[c] = write_comparison(units, operation, claim, before)
         else:

@@ -17,6 +17,7 @@ from provenformer.constructions.circuit.gadgets import (
     Gadget,
     GateUnits,
     InputChannel,
+    PairSumUnits,
     SquareUnits,
     TableUnits,
 )  # fmt: skip
@@ -35,7 +36,7 @@ from provenformer.constructions.circuit.sheet import Sheet
 from provenformer.constructions.circuit.tables import Density, Table, exact_curve, fit, units_of_pieces
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.symbols.formula import Formula
-from provenformer.symbols.graph import Apply, Attend, Compare, Input, Largest, PairMean, Pieces, Product
+from provenformer.symbols.graph import Apply, Attend, Compare, Input, Largest, PairMean, PairSum, Pieces, Product
 from provenformer.symbols.piecewise import PiecewiseLinear
 
 HEAD_SHARE = 1e-3  # of the tolerance: what all maxima together may use; sharpness costs nothing
@@ -204,6 +205,8 @@ class _Workshop:
             return TableUnits(
                 part, arguments[0], self._pieces(operation.curve, arguments[0].low, arguments[0].high), 0.0
             )
+        if isinstance(operation, PairSum):
+            return PairSumUnits(part, arguments, self._pieces(operation.curve, arguments[0].low, arguments[0].high))
         if isinstance(operation, Apply | Product) and operation.folded is not None:
             slack = operation.slack if isinstance(operation, Apply) else 0.0
             return TableUnits(

@@ -6,6 +6,7 @@ The lemmas that `error` implements are in docs/circuits.md.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ from provenformer.constructions.circuit.errors import (
     Weights,
     as_plain,
     corners,
+    plain,
     settled,
     together,
 )
@@ -95,11 +97,16 @@ def units_rounding(errors: Errors, x: Local, units: Units) -> float:
     """Every unit reads x and a knot; then all outputs are added (Lemma 2)."""
     if not errors.unit:
         return 0.0
+    read, total = _read(errors, x, units)
+    return read + errors.gamma(len(units) + 6) * total
+
+
+def _read(errors: Errors, x: Local, units: Units) -> tuple[float, float]:
+    """What rounding adds to the units' arguments, weighted, and the sum of the sizes of all that they add."""
     weight, moved = np.abs(units.coefficient), errors.of(x)
     read = errors.reading(x) * (errors.size(x) + np.abs(units.knot))
     reach = units.reach(x.low - moved, x.high + moved) + read
-    total = float(np.sum(weight * reach)) + abs(units.constant)
-    return float(np.sum(weight * read)) + errors.gamma(len(units) + 6) * total
+    return float(np.sum(weight * read)), float(np.sum(weight * reach)) + abs(units.constant)
 
 
 def write_units(sheet: Sheet, part: Part, x: Local, units: Units) -> None:
@@ -107,6 +114,40 @@ def write_units(sheet: Sheet, part: Part, x: Local, units: Units) -> None:
     for sign, knot, coefficient in zip(units.sign, units.knot, units.coefficient, strict=True):
         sheet.unit(part, sheet.row(x, float(sign), float(-sign * knot)), float(coefficient))
     sheet.bias(part, units.constant)
+
+
+@dataclass(frozen=True, eq=False)
+class PairSumUnits(Gadget):
+    """One table at n arguments, one for every token that is known to all; the units of all write one channel (Lemma 13)."""
+
+    part: Part
+    of: tuple[Local, ...]
+    table: Table
+
+    @property
+    def hidden_units(self) -> int:
+        return len(self.of) * len(self.table.units)
+
+    def _passed(self, errors: Errors, x: Local) -> Passed:
+        return self.table.curve.through(plain(errors.of(x)), errors.tables)
+
+    def error(self, errors: Errors) -> float:
+        alike = Counter((errors.of(x), errors.size(x), len(x.coefficients)) for x in self.of)
+        some = {(errors.of(x), errors.size(x), len(x.coefficients)): x for x in self.of}
+        found = total = 0.0
+        for key, count in alike.items():
+            read, size = _read(errors, some[key], self.table.units)
+            found += count * (float(self._passed(errors, some[key]).profile[0]) + read)
+            total += count * size
+        return found + errors.gamma(self.hidden_units + 6) * total
+
+    def back(self, errors: Errors, weight: FloatArray) -> Weights:
+        weight = as_plain(weight)
+        return together(*(errors.back(x, self._passed(errors, x).back(weight)) for x in self.of))
+
+    def emit(self, sheet: Sheet) -> None:
+        for x in self.of:
+            write_units(sheet, self.part, x, self.table.units)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from provenformer.base.arrays import FloatArray
 from provenformer.constructions.circuit.ranges import Narrowed
-from provenformer.symbols.graph import Apply, Atom, Attend, Graph, Input, Largest, Lin
+from provenformer.symbols.graph import Apply, Atom, Attend, Graph, Input, Largest, Lin, PairSum
 from provenformer.symbols.linear import gamma, size
 
 Kind = Literal["value", "mean", "rows", "pick", "scaled", "gathered"]
@@ -131,10 +131,7 @@ class Lowered:
         if len(weights) == 1:
             rows = weights / total
             if value.atom.number in self.gathered and np.count_nonzero(weights) == 1:
-                gate = self._scaled(value, (rows[0] != 0).astype(np.float64))
-                return self._part(
-                    ("gathered", gate.index), "gathered", gate, rows, bounds=(value.low, value.high)
-                ), total
+                return self._at(value, int(np.argmax(rows[0] != 0))), total
             if np.ptp(weights) == 0:
                 return self._part(("mean", value.index), "mean", value, np.full((1, n), 1.0 / n)), total
             return self._part(("rows", value.index, rows.tobytes()), "rows", value, rows), total
@@ -150,6 +147,22 @@ class Lowered:
         if np.ptp(sums) <= 2 * n * 2.0**-53 * total:
             return part, total
         return self._scaled(part, sums), 1.0
+
+    def _columns(self, column: Lin) -> list[Local]:
+        """A combination of atoms at their own token, at every token in turn, as all tokens know it."""
+        whole, n = self.local(column), self.graph.seq_len
+        return [
+            replace(whole, coefficients={self._at(self.value(i), k).index: t.own for i, t in column.terms.items()})
+            for k in range(n)
+        ]
+
+    def _at(self, value: Part, token: int) -> Part:
+        """The value of one token, known to all."""
+        factors = np.zeros(self.graph.seq_len)
+        factors[token] = 1.0
+        gate = self._scaled(value, factors)
+        key = ("gathered", gate.index)
+        return self._part(key, "gathered", gate, factors[None], bounds=(value.low, value.high))
 
     def _pick(self, value: Part, choice: NDArray[np.int64]) -> Part:
         rows = np.zeros((self.graph.seq_len,) * 2)
@@ -180,6 +193,8 @@ class Lowered:
         if isinstance(atom.operation, Apply):
             low, high = self._ranges.argument(atom.operation)
             arguments = (replace(arguments[0], low=low, high=high), *arguments[1:])
+        if isinstance(atom.operation, PairSum):
+            arguments = tuple(_sum(arguments[0], column) for column in self._columns(atom.operation.column))
         layer = 0
         if not isinstance(atom.operation, Input):
             latest = max((self.parts[i].layer for local in arguments for i in local.coefficients), default=0)
@@ -188,6 +203,13 @@ class Lowered:
         self.parts.append(part)
         self.arguments[part.index] = arguments
         self._known["value", atom.number] = part
+
+
+def _sum(x: Local, y: Local) -> Local:
+    coefficients = dict(x.coefficients)
+    for i, c in y.coefficients.items():
+        coefficients[i] = coefficients.get(i, 0.0) + c
+    return Local(coefficients, x.constant + y.constant, x.low + y.low, x.high + y.high, x.slack + y.slack)
 
 
 def next_layer(layer: int, *, heads: bool) -> int:
