@@ -258,9 +258,10 @@ def require_agreement(target: Target, network: CircuitNetwork, bound: float, tra
     if wrong.any():
         wrong = error > room + traced.rounding_within(x)
     if wrong.any():
-        at = x[int(np.argmax((error * wrong).max(axis=(1, 2))))]
+        error = (error * wrong).max(axis=(1, 2))
+        at = x[int(np.argmax(error))]
         raise ProvenformerError(
-            f"target '{target.name}' is {error[wrong].max():.3g} away from its circuit at X={np.round(at, 4).tolist()!s:.200}, more "
+            f"target '{target.name}' is {error.max():.3g} away from its circuit at X={np.round(at, 4).tolist()!s:.200}, more "
             f"than the bound {bound:.3g}: it computes something else on symbols than on numbers; use construction='sum'."
         )
 
