@@ -53,7 +53,7 @@ class Traced:
         """About what float64 changes at these sequences because arguments of atoms were rounded: where min(z, 0) should be 0."""
         with np.errstate(all="ignore"):  # a root just left of 0 is no number, and says nothing
             tries = [evaluate(self.graph, self.outputs, x, np.random.default_rng(seed)) for seed in range(TRIES)]
-            return np.fmax.reduce([np.zeros(x.shape), *(np.abs(one - self(x)) for one in tries)])
+            return np.asarray(np.fmax.reduce([np.zeros(x.shape), *(np.abs(one - self(x)) for one in tries)]))
 
     def __str__(self) -> str:
         """The atoms in order, one a line, then the outputs."""
