@@ -14,6 +14,7 @@ LOSING: dict[str, Any] = {
     "an imaginary part": X + 1j,
     "a mask": np.ma.masked_array(X, X > 0.3),
     "digits of whole numbers": np.array([[[2**53 + 1, 0]], [[1, 2]]]),
+    "digits of Python's whole numbers": np.array([[[2**70 + 1, 0]], [[1, 2]]]),
     "that they are words": np.array([[["1", "2"]], [["3", "4"]]]),
     "that they are words among objects": np.array([[["1", 2]], [[3, 4]]], dtype=object),
     "that they are dates": np.array([[[0, 1]], [[2, 3]]], dtype="datetime64[D]"),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,35 @@ def test_refused_in_one_line(fn: Callable[[Any], Any], given: dict[str, Any], wo
 def test_a_table_holds_the_function_s_own_answers_or_none(answer: Any) -> None:
     with pytest.raises(pf.ProvenformerError, match="must return tokens of the vocabulary or numbers"):
         pf.compile_tokens(lambda _: [answer, 0], "ab", 2, construction="table")
+
+
+def chosen(x: Any) -> Any:
+    return np.select([x == "a", x == "b"], [2, 0], 1) + np.zeros(np.shape(x))
+
+
+def parity_of_twos(x: Any) -> Any:
+    return np.where(np.bitwise_and(x, 1) == 0, x == 2, 0)
+
+
+@pytest.mark.parametrize(("fn", "vocab"), [(chosen, "abc"), (parity_of_twos, 3), (parity_of_twos, [2, 4, 7])])
+@pytest.mark.parametrize("construction", [None, "table"])
+def test_a_table_of_a_function_in_numpy_is_not_made_from_lists_that_it_does_not_compare(
+    fn: Any, vocab: Any, construction: str | None
+) -> None:
+    """To a list x == 2 is False: the table would be that of another function."""
+    with pytest.raises(pf.ProvenformerError, match=r"start it with x = np\.asarray"):
+        pf.compile_tokens(fn, vocab, 3, construction=construction, output="numbers")
+    c = pf.compile_tokens(lambda x: fn(np.asarray(x)), vocab, 3, construction="table", output="numbers")
+    for sequence in product(c.vocab, repeat=3):
+        assert c(sequence) == pytest.approx(np.asarray(fn(np.array([sequence])))[0].tolist(), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda s: s[::-1], lambda s: s[2:] + s[:2], lambda s: s[:1] * 3, lambda s: [int(s == s[::-1])] * 3, sorted]
+)
+def test_functions_of_lists_that_arrays_would_mislead_are_tables(fn: Any) -> None:
+    c = pf.compile_tokens(fn, 3, 3, construction="table")
+    assert all(c(s) == pytest.approx(fn(list(s)), abs=1e-9) for s in product(range(3), repeat=3))
 
 
 def test_words_attention_and_states() -> None:

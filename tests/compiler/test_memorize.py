@@ -300,3 +300,12 @@ def test_a_function_that_counts_its_calls_is_refused() -> None:
 
     with pytest.raises(pf.ProvenformerError, match="gives two results for"):
         pf.compile_tokens(counting, vocab="ab", seq_len=2)
+
+
+@pytest.mark.parametrize(("inside", "outside"), [(1.0, 1e-300), (1e200, 0.0)])
+def test_outputs_that_are_lost_on_their_way_are_refused(inside: float, outside: float) -> None:
+    """Networks that answered 0 instead were handed out, with their error as the bound."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((6, 2, 3)) * inside, rng.random((6, 2, 3)) * outside if outside else np.full((6, 2, 3), 3.3)
+    with pytest.raises(pf.ProvenformerError, match="scale both to moderate numbers"):
+        pf.memorize(x, y)

@@ -161,3 +161,9 @@ def test_a_sign_times_nothing_is_nothing() -> None:
     graph, lin = output(lambda x: x + np.sign(x) * np.maximum(np.abs(x) - 3.3, 0.0), support=(-1.0, 1.0))
     assert len(graph.atoms) <= 2
     assert lin.terms.keys() == {0}
+
+
+def test_signs_of_numbers_beside_which_1_is_nothing() -> None:
+    """The last piece lies right of its knot, which is so large that adding 1 to it changes nothing."""
+    f = pf.Target(lambda x: np.sign(x) * np.minimum(np.abs(x), 1e16), 1, 2, support=(-1e17, 1e17))
+    assert (trace(f)(np.array([[[3e16, -5e15]]])) == [[[1e16, -5e15]]]).all()

@@ -1,5 +1,6 @@
 """Programs that are easy to misread. Each is 0 but on sequences which no sample meets: the trace alone decides."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -102,6 +103,32 @@ def test_rare_sequences_are_read_as_numpy_reads_them(name: str) -> None:
     require_same(program, traced)  # says nothing of the one sequence that matters
     x = np.stack([PLACE, np.ones_like(PLACE)])  # other sequences do not matter
     assert (numerator(traced.output, evaluate(traced.graph, x)) == traced.output.den * program(x)).all()
+
+
+METHODS: dict[str, Callable[[Any], Any]] = {
+    "a sum of a type": lambda x: x.sum(axis=-1, dtype=np.int64),
+    "a largest above": lambda x: x.max(axis=-1, initial=0),
+    "a mean, by place": lambda x: x.mean(-1, np.float64),
+    "an order": lambda x: x.argsort(axis=-1, kind="stable"),
+    "a type, by place": lambda x: x.astype(np.int64, "K"),
+    "a copy": lambda x: x.copy(order="F"),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_arguments_of_methods_cannot_be_caught(name: str) -> None:
+    """A TypeError on symbols alone sent the program another way; now the method is as on numbers, or refused for good."""
+
+    def program(x: Any) -> Any:
+        try:
+            METHODS[name](x)
+        except TypeError:
+            return x
+        return x + 7
+
+    with contextlib.suppress(pf.ProvenformerError):
+        traced = trace(pf.TokenProgram(program, 4, 3))
+        assert (numerator(traced.output, evaluate(traced.graph, np.zeros((1, 3), np.int64))) == 7).all()
 
 
 def test_fractions_that_are_rounded_once_are_decided_upon() -> None:

@@ -187,14 +187,35 @@ def test_tiny_functions_are_compared_too() -> None:
     with pytest.raises(pf.ProvenformerError, match="something else on symbols"):
         require_agreement(g, traced)
     network: Any = traced
-    require_network_agreement(f, network, 1e-18, traced.rounding)
+    require_network_agreement(f, network, 1e-18, traced)
     with pytest.raises(pf.ProvenformerError, match="away from its circuit"):
-        require_network_agreement(g, network, 1e-18, traced.rounding)
+        require_network_agreement(g, network, 1e-18, traced)
 
 
 def test_what_cancels_is_compared_up_to_its_rounding() -> None:
     trace(pf.Target(lambda x: np.mean(x - np.mean(x, axis=-1, keepdims=True), axis=-1, keepdims=True) + 0 * x, D, N))
     trace(pf.Target(lambda x: np.sin(x) ** 2 + np.cos(x) ** 2 - 1.0, D, N))
+
+
+def test_what_is_0_but_for_the_rounding_of_arguments_is_compared_up_to_that() -> None:
+    """min(z, 0) of z >= 0 is 0, and where z = 0 but for rounding it is that; another function is found all the same."""
+
+    def least(above: float) -> pf.Target:
+        middle, half = np.array([[2.0], [0.0]]), np.array([[5.0], [1.0]])
+        support = ([-3.0, -1.0], [7.0, 1.0])
+
+        def function(x: Any) -> Any:
+            means = np.cumsum((x - middle) / half, axis=-1) / np.arange(1, 4)
+            return np.minimum(means + above, 0) * 1e-30
+
+        return pf.Target(function, 2, 3, equivariant=False, support=support)
+
+    f, other = least(1.0), least(1.0 - 1e-6)
+    c = pf.compile(f, tolerance=3.84e-32, norm_order=np.inf, construction="circuit")
+    with pytest.raises(pf.ProvenformerError, match="something else on symbols"):
+        require_agreement(other, c.traced)
+    with pytest.raises(pf.ProvenformerError, match="away from its circuit"):
+        require_network_agreement(other, c.network, c.certificate.bound, c.traced)
 
 
 def test_high_powers_are_short_formulas() -> None:

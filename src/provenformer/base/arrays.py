@@ -38,7 +38,8 @@ def real_numbers(value: Any) -> FloatArray:
     ):
         raise TypeError(f"they are no numbers but {given.dtype}")
     array: FloatArray = given.astype(np.float64)
-    if given.dtype.kind in "iu" and (array.astype(given.dtype) != given).any():
+    cut = given.dtype.kind in "iu" and (array.astype(given.dtype) != given).any()
+    if cut or (given.dtype == object and any(isinstance(v, int) and float(v) != v for v in given.flat)):
         raise ValueError("float64 does not hold whole numbers so far beyond 2^53")
     return array
 

@@ -144,7 +144,7 @@ def compile_circuit(target: Target, request: Request, choice: str) -> CompiledCi
     _, whole, _ = _limits(target, request)
     made = _certified(target, request, follow(target, depth=require_depth(request.depth)))
     require_traced(target, made.traced)
-    require_agreement(target, made.built.network, made.bounds["float64"], made.traced.rounding)
+    require_agreement(target, made.built.network, made.bounds["float64"], made.traced)
     certificate = _certificate(target, float(request.norm_order), made, whole, choice)
     return CompiledCircuit(target, request.norm_order, made.traced, made.built.network, certificate, choice)
 
@@ -248,13 +248,17 @@ def _with_kernels(
     return traced, made(lower(traced.graph, traced.outputs))
 
 
-def require_agreement(target: Target, network: CircuitNetwork, bound: float, rounding: float) -> None:
+def require_agreement(target: Target, network: CircuitNetwork, bound: float, traced: Traced) -> None:
     """Raise if the network is farther from the function, itself computed with rounding, than its bound on any sample."""
     x = samples(target)
     wanted = target(x)
-    error = np.abs(network(x) - wanted).max(axis=(1, 2))
-    noise = min(AGREES * float(np.abs(wanted).max()), bound / 100) + rounding
-    if error.max() > bound + noise:
+    error = np.abs(network(x) - wanted)
+    room = bound + min(AGREES * float(np.abs(wanted).max()), bound / 100) + traced.rounding
+    wrong = error > room
+    if wrong.any():
+        wrong = error > room + traced.rounding_within(x)
+    if wrong.any():
+        error = (error * wrong).max(axis=(1, 2))
         at = x[int(np.argmax(error))]
         raise ProvenformerError(
             f"target '{target.name}' is {error.max():.3g} away from its circuit at X={np.round(at, 4).tolist()!s:.200}, more "

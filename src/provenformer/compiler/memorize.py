@@ -40,6 +40,7 @@ RECODE = "recode"
 SMALLEST_GAP = 2.0**-32  # between different tokens, along the reading direction, relative to their size
 FURTHER = 2.0**-20  # positions lie apart by more than inputs reach, also where adding 1 would be lost
 SAME_OUTPUT = 2.0**-44  # outputs of one context that differ by less, relative to the largest, differ by rounding only
+LOST = 2.0**-10  # of the largest output: an error beyond it is no rounding, the numbers were lost on their way
 BASIS = "the network was run on every given input; the bound is the largest error over all of them, as executed."
 
 
@@ -111,6 +112,11 @@ def memorize(
     if not np.isfinite(error):
         raise ProvenformerError(
             f"inputs up to {np.abs(columns).max():.1e} overflow float64 on their way; make them smaller."
+        )
+    if error > LOST * (largest := float(np.abs(y).max())):
+        raise ProvenformerError(
+            f"outputs up to {largest:.1e} of inputs up to {np.abs(columns).max():.1e} come out {error:.1e} off (limit "
+            f"{LOST * largest:.1e}); scale both to moderate numbers."
         )
     certificate = Certificate(
         error, {"rounding": error}, "rigorous", None, "data", BASIS, float(ID_RAMP), tuple(low.tolist()),

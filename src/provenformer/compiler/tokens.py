@@ -385,6 +385,7 @@ def _table(
         encoded = np.array([[_number(v) if numeric else float(vocab.index(v)) for v in row] for row in results])
     except (TypeError, ValueError, OverflowError) as error:
         raise ProvenformerError(f"the function must return tokens of the vocabulary or numbers ({error}).") from error
+    _require_lists_like_arrays(fn, vocab, indices, results)
     progress("memorising")
     inputs = np.array(indices, dtype=np.float64)
     return numeric, memorize(inputs[:, None, :], encoded[:, None, :], positional=not equivariant, max_layers=max_layers)
@@ -409,6 +410,34 @@ def _require_one_meaning(fn: Callable[[Any], Any], found: CompiledTokens) -> Non
                     f"the function answers the tokens {tokens!s:.60} with {row!s:.60}, and their indices in the vocabulary with "
                     f"{circuit!s:.60}; ask for construction='circuit' if it means indices, 'table' if tokens."
                 )
+
+
+def _require_lists_like_arrays(
+    fn: Callable[[Any], Any], vocab: tuple[Any, ...], indices: list[tuple[int, ...]], results: list[list[Any]]
+) -> None:
+    """Raise where a function in numpy answers arrays of tokens otherwise than lists, which a table is made from and in which
+    [0, 1] == 0 is False."""
+    numbers = all(isinstance(token, int | float | np.number) for token in vocab)
+    alphabet = np.array(vocab) if numbers else np.fromiter(vocab, dtype=object, count=len(vocab))
+    arrays = alphabet[np.array(indices)]
+    answers, some = _answers(fn, arrays), range(0, len(arrays), -(-len(arrays) // CHECKED))
+    if not answers or any(_answers(fn, arrays[i : i + 1]) != answers[i : i + 1] for i in some):
+        return  # it does not take a batch of arrays, or mixes what is in it
+    for row, listed, answer in zip(indices, results, answers, strict=True):
+        if not _alike(listed, answer):
+            raise ProvenformerError(
+                f"the function answers the list {[vocab[k] for k in row]!s:.60} with {np.asarray(listed).tolist()!s:.60}, and "
+                f"the array with {answer!s:.60}; start it with x = np.asarray(x), or with x = list(x)."
+            )
+
+
+def _answers(fn: Callable[[Any], Any], arrays: Any) -> list[Any]:
+    """What the function says to a batch of sequences; nothing if it does not take one."""
+    try:
+        found = np.asarray(fn(arrays.copy()))
+    except Exception:
+        return []
+    return found.tolist() if found.shape == arrays.shape else []
 
 
 def _answer(fn: Callable[[Any], Any], tokens: Any, n: int) -> list[Any]:

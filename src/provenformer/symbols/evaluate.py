@@ -20,19 +20,31 @@ from provenformer.symbols.graph import (
     Pieces,
     Product,
 )
+from provenformer.symbols.linear import UNIT
+
+ROUNDINGS = 16
 
 
-def evaluate(graph: Graph, outputs: Sequence[Lin], x: FloatArray) -> FloatArray:
-    """The outputs (batch, d, n) for inputs (batch, d, n)."""
+def evaluate(
+    graph: Graph, outputs: Sequence[Lin], x: FloatArray, moved: np.random.Generator | None = None
+) -> FloatArray:
+    """The outputs (batch, d, n) for inputs (batch, d, n). `moved`: with every combination, those within included, moved up or
+    down at random by about what float64 may take from it."""
     known: dict[int, FloatArray] = {}
 
     def value(lin: Lin) -> FloatArray:
         total = np.broadcast_to(lin.constant, (len(x), lin.rows)).copy()
+        sizes = np.abs(total)
         for i, term in lin.terms.items():
             if term.own:
                 total += term.own * known[i][:, : lin.rows]
             if term.mix is not None:
                 total += known[i] @ term.mix.T
+            if moved is not None:
+                sizes += abs(term.own) * np.abs(known[i][:, : lin.rows])
+                sizes += 0.0 if term.mix is None else np.abs(known[i]) @ np.abs(term.mix.T)
+        if moved is not None:
+            total += moved.choice((-1.0, 1.0), total.shape) * ROUNDINGS * (UNIT * sizes + lin.slack)
         return np.broadcast_to(total, (len(x), graph.seq_len))
 
     needed = {i for lin in outputs for i in lin.terms}

@@ -6,6 +6,7 @@ lies left of 0. Every other use of a sign that may change is refused.
 
 from __future__ import annotations
 
+from bisect import bisect
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -126,14 +127,14 @@ def _odd_pieces(graph: Graph, curve: PiecewiseLinear, of: Lin) -> Lin | None:
     if abs(jump) > AT_ZERO * max(1.0, reach, abs(curve.start)):
         return None
     knots = sorted({*curve.knots, 0.0})
-    between = np.array([knots[0] - 1.0, *((np.array(knots[1:]) + np.array(knots[:-1])) / 2), knots[-1] + 1.0])
-    slopes = np.array(curve.slopes)[np.searchsorted(curve.knots, between)] * np.sign(between)
+    starts = [-np.inf, *knots]  # of the pieces, which change at no other place
+    slopes = [curve.slopes[bisect(curve.knots, start)] * (1.0 if start >= 0 else -1.0) for start in starts]
     turns = [k for k in range(len(knots)) if slopes[k] != slopes[k + 1]]
     if not turns:  # as in sign(z) |z| = z
-        return off_by(scale(graph, of, float(slopes[0])), rounded_up(abs(jump)))
+        return off_by(scale(graph, of, slopes[0]), rounded_up(abs(jump)))
     first = knots[turns[0]]
     height = curve.exactly(Fraction(first)) * int(np.sign(first))
-    kept, steps = [knots[k] for k in turns], [float(slopes[0]), *(float(slopes[k + 1]) for k in turns)]
+    kept, steps = [knots[k] for k in turns], [slopes[0], *(slopes[k + 1] for k in turns)]
     found = atoms.pieces(graph, kept, steps, float(height), of)
     return off_by(found, rounded_up(abs(height - Fraction(float(height))) + 2 * abs(jump)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -129,6 +130,11 @@ def first_gate(network: CircuitNetwork) -> tuple[int, int]:
     return channel, int(np.flatnonzero(W_2[channel])[0])
 
 
+def carrying_more(token: int, network: CircuitNetwork) -> CircuitNetwork:
+    W_O = network.circuit_blocks[1].heads[0].W_O
+    return heads(network, W_O=changed(W_O, gathered(network)[token], 1.01 * W_O[gathered(network)[token]]))
+
+
 def moved_positions(network: CircuitNetwork, by: float) -> CircuitNetwork:
     """One gate is not quite closed at another token."""
     channel = int(np.flatnonzero(network.positions.any(axis=1))[0])
@@ -178,11 +184,7 @@ ATTACKS: dict[str, Attack] = {
     "a gate's channel that starts at 1": lambda g: replace(
         g, positions=changed(g.positions, first_gate(g)[0], 1.0)
     ),
-    **{
-        f"a head that carries more of token {k}": lambda g, k=k: heads(
-            g, W_O=g.circuit_blocks[1].heads[0].W_O * np.where(np.arange(g.model_dim) == gathered(g)[k], 1.01, 1)[:, None]
-        ) for k in (0, 5)
-    },
+    **{f"a head that carries more of token {k}": partial(carrying_more, k) for k in (0, 5)},
     "a head that carries another token": lambda g: heads(
         g, W_V=np.roll(g.circuit_blocks[1].heads[0].W_V, 1, axis=0)
     ),

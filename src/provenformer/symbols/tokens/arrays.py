@@ -93,38 +93,41 @@ class Tokens(np.lib.mixins.NDArrayOperatorsMixin):
     def __deepcopy__(self, _: Any) -> Tokens:
         return self
 
-    def copy(self) -> Tokens:
+    def copy(self, order: str = "C") -> Tokens:
+        del order  # of numbers in memory
         return self
 
-    def astype(self, dtype: Any, **options: Any) -> Tokens:
-        return cast(Tokens, _numbers().cast_to(self, dtype, options))
+    # Whatever arrays take, so that an argument that is not traced is refused and no TypeError which a program may catch.
 
-    def sum(self, axis: Any = None, *, keepdims: bool = False) -> Tokens:
-        return cast(Tokens, np.sum(self, axis=axis, keepdims=keepdims))
+    def astype(self, *args: Any, **kwargs: Any) -> Tokens:
+        return cast(Tokens, _numbers().cast_to(self, args, kwargs))
 
-    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Tokens:
-        return cast(Tokens, np.mean(self, axis=axis, keepdims=keepdims))
+    def sum(self, *args: Any, **kwargs: Any) -> Tokens:
+        return cast(Tokens, np.sum(self, *args, **kwargs))
 
-    def max(self, axis: Any = None, *, keepdims: bool = False) -> Tokens:
-        return cast(Tokens, np.max(self, axis=axis, keepdims=keepdims))
+    def mean(self, *args: Any, **kwargs: Any) -> Tokens:
+        return cast(Tokens, np.mean(self, *args, **kwargs))
 
-    def min(self, axis: Any = None, *, keepdims: bool = False) -> Tokens:
-        return cast(Tokens, np.min(self, axis=axis, keepdims=keepdims))
+    def max(self, *args: Any, **kwargs: Any) -> Tokens:
+        return cast(Tokens, np.max(self, *args, **kwargs))
 
-    def any(self, axis: Any = None, *, keepdims: bool = False) -> Tokens:
-        return cast(Tokens, np.any(self, axis=axis, keepdims=keepdims))
+    def min(self, *args: Any, **kwargs: Any) -> Tokens:
+        return cast(Tokens, np.min(self, *args, **kwargs))
 
-    def all(self, axis: Any = None, *, keepdims: bool = False) -> Tokens:
-        return cast(Tokens, np.all(self, axis=axis, keepdims=keepdims))
+    def any(self, *args: Any, **kwargs: Any) -> Tokens:
+        return cast(Tokens, np.any(self, *args, **kwargs))
 
-    def cumsum(self, axis: Any = None) -> Tokens:
-        return cast(Tokens, np.cumsum(self, axis=axis))
+    def all(self, *args: Any, **kwargs: Any) -> Tokens:
+        return cast(Tokens, np.all(self, *args, **kwargs))
 
-    def argmax(self, axis: Any = None) -> Tokens:
-        return cast(Tokens, np.argmax(self, axis=axis))
+    def cumsum(self, *args: Any, **kwargs: Any) -> Tokens:
+        return cast(Tokens, np.cumsum(self, *args, **kwargs))
 
-    def argsort(self, axis: Any = -1) -> Tokens:
-        return cast(Tokens, np.argsort(self, axis=axis))
+    def argmax(self, *args: Any, **kwargs: Any) -> Tokens:
+        return cast(Tokens, np.argmax(self, *args, **kwargs))
+
+    def argsort(self, *args: Any, **kwargs: Any) -> Tokens:
+        return cast(Tokens, np.argsort(self, *args, **kwargs))
 
     def __pow__(self, exponent: Any) -> Tokens:
         return cast(Tokens, _numbers().power(self, exponent))

@@ -75,8 +75,8 @@ def power(array: Tokens, exponent: Any) -> Any:
     return _followed("power", partial(applied, "power"), operator.pow, (array, exponent), {})
 
 
-def cast_to(array: Tokens, dtype: Any, options: dict[str, Any]) -> Any:
-    return _followed("astype", calls.cast, np.ndarray.astype, (array, dtype), options)
+def cast_to(array: Tokens, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _followed("astype", calls.cast, np.ndarray.astype, (array, *args), kwargs)
 
 
 def _followed(name: str, rule: Callable[..., Any], call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
