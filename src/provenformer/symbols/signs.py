@@ -19,7 +19,7 @@ from provenformer.symbols.formula import apply as join
 from provenformer.symbols.formula import constant as number
 from provenformer.symbols.graph import Apply, Graph, Key, Lin, Pieces
 from provenformer.symbols.jets import distance, slope_bound
-from provenformer.symbols.linear import add, constant, rounded_up, scale
+from provenformer.symbols.linear import add, constant, off_by, rounded_up, scale
 from provenformer.symbols.ranges import hull
 
 AT_ZERO = 2.0**-40  # a function this small at 0 is 0 there, but for rounding: what it jumps by is slack
@@ -70,7 +70,9 @@ def _odd(graph: Graph, z: Lin, even: Lin) -> Lin | None:
     operation = None if atom is None else graph.atoms[atom].operation
     if atom is not None and isinstance(operation, Pieces) and operation.of.key == z.key and not even.constant.any():
         found = _odd_pieces(graph, operation)
-        return None if found is None else _off_by(scale(graph, found, even.terms[atom].own), even.slack)
+        if found is None:
+            return None
+        return off_by(graph, scale(graph, found, even.terms[atom].own), even.slack, "odd", z.key, even.key)
     formula = _of_size(graph, even, atoms.absolute(graph, z))
     if formula is None:  # squares do not see the sign
         formula = atoms.as_formula(graph, even, z)
@@ -85,7 +87,7 @@ def _odd(graph: Graph, z: Lin, even: Lin) -> Lin | None:
     right, left = (
         atoms.apply(graph, g, atoms.pieces(graph, [0.0], [0.0, 1.0], 0.0, w)) for w in (z, scale(graph, z, -1.0))
     )
-    return _off_by(add(graph, right, left, -1.0), slack + jump)
+    return off_by(graph, add(graph, right, left, -1.0), slack + jump, "odd", z.key, even.key)
 
 
 def _of_size(graph: Graph, even: Lin, size: Lin) -> tuple[Formula, float] | None:
@@ -129,12 +131,13 @@ def _odd_pieces(graph: Graph, operation: Pieces) -> Lin | None:
     slopes = np.array(operation.slopes)[np.searchsorted(operation.knots, between)] * np.sign(between)
     turns = [k for k in range(len(knots)) if slopes[k] != slopes[k + 1]]
     if not turns:  # as in sign(z) |z| = z
-        return _off_by(scale(graph, operation.of, float(slopes[0])), rounded_up(abs(jump)))
+        return off_by(graph, scale(graph, operation.of, float(slopes[0])), rounded_up(abs(jump)), "odd", operation.key)
     first = knots[turns[0]]
     height = operation.exactly(Fraction(first)) * int(np.sign(first))
     kept, steps = [knots[k] for k in turns], [float(slopes[0]), *(float(slopes[k + 1]) for k in turns)]
     found = atoms.pieces(graph, kept, steps, float(height), operation.of)
-    return _off_by(found, rounded_up(abs(height - Fraction(float(height))) + 2 * abs(jump)))
+    lost = abs(height - Fraction(float(height))) + 2 * abs(jump)
+    return off_by(graph, found, rounded_up(lost), "odd", operation.key)
 
 
 def _is_even(formula: Formula) -> bool:
@@ -142,7 +145,3 @@ def _is_even(formula: Formula) -> bool:
     if formula.operation in ("variable", "constant"):
         return formula.operation == "constant"
     return (formula.parts == (VARIABLE,) and formula.operation == "square") or all(map(_is_even, formula.parts))
-
-
-def _off_by(x: Lin, slack: float) -> Lin:
-    return Lin(x.rows, x.terms, x.constant, x.slack + slack)

@@ -20,7 +20,7 @@ from provenformer.symbols.formula import RECIPROCAL, VARIABLE, Formula
 from provenformer.symbols.graph import Graph, Lin
 from provenformer.symbols.jets import distance
 from provenformer.symbols.linear import TINY as LEAST_SLACK
-from provenformer.symbols.linear import add, constant, divide, gamma, mix, scale
+from provenformer.symbols.linear import add, constant, digest, divide, gamma, mix, off_by, scale
 
 Leaf = Callable[[], Lin]  # evaluated only when it is needed: a maximum that completes a softmax costs nothing
 MATRICES = 2**25  # numbers in the matrices that masks of pairs may take together
@@ -104,7 +104,7 @@ def at(graph: Graph, tree: Tree, k: int | None, length: int) -> Lin:
             if not np.isfinite(filled).all():
                 raise Untraceable("a mask of -np.inf is left after np.exp only; give a finite number in np.where.")
             found = add(graph, scale(graph, value(one.parts[0]), kept), constant(filled))
-            return Lin(found.rows, found.terms, found.constant, found.slack + one.slack)
+            return off_by(graph, found, one.slack)
         if one.operation == "formula":
             return of_formula(graph, one.formula, value(one.parts[0]))
         return combined(graph, one.operation, *(value(part) for part in one.parts))
@@ -152,7 +152,7 @@ def summed(graph: Graph, tree: Tree, length: int) -> Lin:
     if tree.operation == "matrix" and tree.matrix is not None:
         found = constant(tree.matrix.sum(axis=1))
         slack = gamma(length) * float(np.abs(tree.matrix).sum(axis=1).max())
-        return Lin(found.rows, found.terms, found.constant, slack + LEAST_SLACK)
+        return off_by(graph, found, slack + LEAST_SLACK, "sum", digest(tree.matrix))
     simple = _kernel_sum(graph, tree, length) or _split(graph, tree, length)
     if simple is not None:
         return simple
@@ -190,7 +190,7 @@ def _split(graph: Graph, tree: Tree, length: int) -> Lin | None:
     if tree.operation == "masked" and tree.matrix is not None and not np.where(tree.mask, 0.0, tree.matrix).any():
         found = _but_diagonal(graph, tree.mask.astype(np.float64), tree.parts[0], length)
         if found is not None:
-            return Lin(found.rows, found.terms, found.constant, found.slack + length * tree.slack)
+            return off_by(graph, found, length * tree.slack)
     return None
 
 
@@ -202,8 +202,9 @@ def _but_diagonal(graph: Graph, matrix: FloatArray, tree: Tree, length: int) -> 
     if np.ptp(off) != 0:
         return None
     own = scale(graph, at(graph, tree, None, length), np.diagonal(matrix) - off[0])
-    slack = Lin(own.rows, own.terms, own.constant, own.slack * 2)  # the difference of two numbers was rounded
-    return add(graph, scale(graph, summed(graph, tree, length), float(off[0])), slack)
+    # the difference of two numbers was rounded
+    own = off_by(graph, own, own.slack, "own token", own.key, digest(matrix))
+    return add(graph, scale(graph, summed(graph, tree, length), float(off[0])), own)
 
 
 def _has_no(tree: Tree, kind: str) -> bool:
