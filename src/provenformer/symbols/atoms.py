@@ -199,7 +199,7 @@ def product(graph: Graph, x: Lin, y: Lin) -> Lin:
     """x_j y_j: a formula of one variable where both are, else a product."""
     for one, other in ((x, y), (y, x)):
         if one.is_constant:
-            moved = one.slack * size(graph, other) if one.slack else 0.0
+            moved = one.slack * (size(graph, other) + other.slack)
             return off_by(graph, scale(graph, other, one.constant), moved, "product", one.key, other.key)
     if x.key == y.key:
         return apply(graph, SQUARE, x)

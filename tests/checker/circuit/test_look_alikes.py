@@ -84,6 +84,16 @@ def test_keys_that_look_equal_move_scores_by_what_their_slack_hides() -> None:
     assert compiled.certificate.details["sup"] >= np.abs(fn(x) - compiled.network(x)).max() > 1e-12
 
 
+def test_the_product_of_two_values_that_look_like_0_is_not_0() -> None:
+    def fn(x: Any) -> Any:
+        nothing = _apart(x)[0] - x
+        return x + nothing * (1e9 * nothing)
+
+    target = pf.Target(fn, 1, 2)
+    x = samples(target)
+    assert derive_circuit(_copies(2), target).float64 >= np.abs(fn(x) - x).max() > 1e-12
+
+
 def test_what_is_computed_twice_is_one_value() -> None:
     """Rounded or not: a mean that a function takes twice is computed once."""
 
