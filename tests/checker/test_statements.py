@@ -1,5 +1,6 @@
 """What a certificate says beside its bound: terms, clip and cells must follow from the weights, or the folder is rejected."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from forging import forge
 
 import provenformer as pf
+from provenformer.networks.thin import Network, ReluRun
 
 CASES = [("scaled-mean", "sum", 4), ("centered", "paper", 4), ("sort", "sum", 8), ("softmax-mean", "wide", 4)]
 
@@ -79,3 +81,19 @@ def test_the_number_of_pairs_is_that_of_the_data(tmp_path: Path) -> None:
     pf.memorize(inputs, inputs).save(tmp_path / "net")
     details = pf.load(tmp_path / "net").certificate.details
     assert "pairs are not those" in refused(tmp_path / "net", {"details": {**details, "pairs": 1_000_000}})
+
+
+def test_pairs_are_claimed_for_the_engine_that_ran_them(tmp_path: Path) -> None:
+    """Weights that add up to the answer in one order of the sums: the claim does not speak of any other."""
+    x = np.array([[[1.0, 2.0]], [[2.0, 4.0]]])
+    network, turned = (
+        Network(1, 2, (ReluRun("values", np.zeros((1, 4, 1)), np.ones((1, 4)), np.array([[out]]), np.zeros((1, 1))),))
+        for out in ([1e16, -1e16, 1.0, 1.0], [1.0, 1e16, 1.0, -1e16])
+    )
+    assert np.abs(turned(x) - network(x)).max() == 2
+    honest = pf.memorize(x, network(x))
+    stated = replace(honest.certificate, bound=0.0, terms={"rounding": 0.0})
+    replace(honest, network=network, certificate=stated).save(tmp_path / "net")
+    report = pf.verify(tmp_path / "net")
+    assert report
+    assert "by numpy in float64" in report.claim.basis

@@ -81,7 +81,10 @@ class Claim:
     def basis(self) -> str:
         """What the claim rests on, in our own words: those in a folder are anybody's."""
         if self.domain == "data":
-            return "the network was run on these pairs; nothing is said of any other input."
+            return (
+                "the network was run on these pairs, by numpy in float64; nothing is said of any other input, nor of engines "
+                "that take sums in another order."
+            )
         if self.domain == "tokens":
             return f"{self.kind}: {TOKEN_BASIS}"
         words = f"{self.kind}: {CIRCUIT_BASIS if self.traced else BASIS[self.kind]}"

@@ -296,7 +296,7 @@ def stacked(graph: Graph, cells: Sequence[Lin]) -> Lin:
         column = np.zeros((len(cells), 1))
         column[j, 0] = 1.0
         total = add(graph, total, mix(graph, cell, column))
-    return Lin(len(cells), total.terms, total.constant, total.slack)
+    return replace(total, rows=len(cells))
 
 
 # Along an axis.

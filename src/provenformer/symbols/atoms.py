@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect, bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -23,6 +24,7 @@ from provenformer.symbols.graph import (
     Attend,
     Compare,
     Graph,
+    Key,
     Largest,
     Lin,
     Operation,
@@ -44,20 +46,22 @@ MOST_STATISTICS = 20_000
 def apply(graph: Graph, outer: Formula, x: Lin) -> Lin:
     """outer(x_j) at every token."""
     if x.is_constant:
-        return off_by(constant(outer(x.constant)), distance(outer, x.constant, x.slack))
+        moved = distance(outer, x.constant, x.slack)
+        return off_by(graph, constant(outer(x.constant)), moved, "apply", outer, x.key)
     x, rows = _padded(graph, x)
     low, high = argument_range(graph, outer, x)
     inner, z, slack = _as_formula_of_one(graph, x)
     change = slope_bound(outer, low, high) * slack if slack else 0.0
     fused = outer.of(inner)
-    return _applied(graph, fused, z, change, rows)
+    return _applied(graph, fused, z, change, rows, ("apply", outer, x.key))
 
 
-def _applied(graph: Graph, formula: Formula, z: Lin, change: float, rows: int | None) -> Lin:
-    """The atom of a formula of z, within `change` of what was meant."""
+def _applied(graph: Graph, formula: Formula, z: Lin, change: float, rows: int | None, made: Key) -> Lin:
+    """The atom of a formula of z, within `change` of what was meant: of what is `made`."""
     low, high = formula_range(formula, *argument_range(graph, formula, z))
     uniform = _is_uniform(graph, z)
-    operation = Apply(formula, z, change, folded_quadratic(graph, formula, z, uniform))
+    folded = folded_quadratic(graph, formula, z, uniform)
+    operation = Apply(formula, z, change, folded, graph.origin(*made) if change else 0)
     return _made(graph, operation, uniform, low - change, high + change, rows)
 
 
@@ -70,7 +74,7 @@ def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start:
         values, steep = curve(x.constant), max(map(abs, curve.slopes))
         reach = float(np.abs(x.constant).max()) + max(map(abs, curve.knots))
         rounded = gamma(8 * len(slopes)) * (2 * steep * reach + abs(curve.start))
-        return off_by(constant(values), rounded + steep * x.slack)
+        return off_by(graph, constant(values), rounded + steep * x.slack, *Pieces(curve, x).key)
     joined = _joined(graph, curve, x)
     if joined is not None:
         return joined
@@ -81,7 +85,7 @@ def pieces(graph: Graph, knots: Sequence[float], slopes: Sequence[float], start:
         slope, knot = Fraction(curve.slopes[at]), Fraction(curve.knots[max(at - 1, 0)])
         rest = curve.exactly(knot) - slope * knot
         line = add(graph, scale(graph, x, float(slope)), constant(nearest(rest)))
-        line = off_by(line, rounded_up(abs(rest - Fraction(nearest(rest)))))
+        line = off_by(graph, line, rounded_up(abs(rest - Fraction(nearest(rest)))), *Pieces(curve, x).key)
         return _cut(graph, line, rows)
     return _made(graph, Pieces(curve, x), _is_uniform(graph, x), *values_between(curve, low, high), rows)
 
@@ -99,7 +103,7 @@ def _joined(graph: Graph, outer: PiecewiseLinear, x: Lin) -> Lin | None:
         return None
     curve, lost = made
     found = pieces(graph, curve.knots, curve.slopes, curve.start, inner.of)
-    return off_by(found, x.slack * max(map(abs, outer.slopes)) + rounded_up(lost))
+    return off_by(graph, found, x.slack * max(map(abs, outer.slopes)) + rounded_up(lost), *Pieces(outer, x).key)
 
 
 def absolute(graph: Graph, x: Lin) -> Lin:
@@ -112,12 +116,13 @@ def maximum(graph: Graph, x: Lin, y: Lin, sign: float = 1.0) -> Lin:
         return maximum(graph, y, x, sign)
     if x.is_constant and y.is_constant:
         found = constant(np.maximum(x.constant, y.constant) if sign > 0 else np.minimum(x.constant, y.constant))
-        return off_by(found, max(x.slack, y.slack))
+        return off_by(graph, found, max(x.slack, y.slack), "maximum", x.key, y.key, sign)
     if y.is_constant and (y.constant == -sign * np.inf).all():  # np.clip(x, 0, np.inf)
         return x
     if y.is_constant and len(y.constant) == 1:
         knot = float(y.constant[0])
-        return off_by(pieces(graph, [knot], [0.0, 1.0] if sign > 0 else [1.0, 0.0], knot, x), y.slack)
+        found = pieces(graph, [knot], [0.0, 1.0] if sign > 0 else [1.0, 0.0], knot, x)
+        return off_by(graph, found, y.slack, "maximum", x.key, y.key, sign)
     if y.is_constant or _parallel(x, y):  # max(x, y) = x + relu(y - x): of one variable, where a comparison needs two
         x, y = (y, x) if y.is_constant else (x, y)
         rise = add(graph, y, x, -1.0) if sign > 0 else add(graph, x, y, -1.0)
@@ -156,7 +161,8 @@ def product(graph: Graph, x: Lin, y: Lin) -> Lin:
     """x_j y_j: a formula of one variable where both are, else a product."""
     for one, other in ((x, y), (y, x)):
         if one.is_constant:
-            return off_by(scale(graph, other, one.constant), one.slack * size(graph, other) if one.slack else 0.0)
+            moved = one.slack * (size(graph, other) + other.slack)
+            return off_by(graph, scale(graph, other, one.constant), moved, "product", one.key, other.key)
     if x.key == y.key:
         return apply(graph, SQUARE, x)
     x, y, rows = _both_padded(graph, x, y)
@@ -166,7 +172,8 @@ def product(graph: Graph, x: Lin, y: Lin) -> Lin:
         if left is not None and right is not None and z.rows == max(x.rows, y.rows):
             largest = (max(abs(a), abs(b)), max(abs(c), abs(d)))
             change = left[1] * largest[1] + right[1] * largest[0] + left[1] * right[1]
-            return _applied(graph, formulas.apply("multiply", left[0], right[0]), z, change, rows)
+            both = formulas.apply("multiply", left[0], right[0])
+            return _applied(graph, both, z, change, rows, ("product", x.key, y.key))
     corners = np.array([a * c, a * d, b * c, b * d])
     widen = gamma(2) * float(np.abs(corners).max())
     low, high = float(corners.min()) - widen, float(corners.max()) + widen
@@ -182,7 +189,7 @@ def largest(graph: Graph, x: Lin) -> Lin:
         return x
     x, _ = _padded(graph, x)
     if x.is_constant:
-        return off_by(constant(float(x.constant.max())), x.slack)
+        return off_by(graph, constant(float(x.constant.max())), x.slack, "largest", x.key)
     low, high = enclosure(graph, x)
     return _made(graph, Largest(x), True, float(low.max()), float(high.max()), None)
 
@@ -264,7 +271,7 @@ def attend(
     bias, lost = _finite(graph, queries, keys, bias)
     uniform = all(_is_uniform(graph, q) for q in queries) and (bias is None or len(bias) == 1)
     found = _made(graph, Attend(tuple(queries), tuple(keys), bias, values), uniform, low, high, None)
-    return off_by(found, (lost + slack) * (high - low))
+    return off_by(graph, found, (lost + slack) * (high - low))
 
 
 def _finite(
@@ -296,11 +303,13 @@ def _compared(graph: Graph, x: Lin, partner: NDArray[np.int64], sign: FloatArray
     choice = np.zeros((rows, rows))
     choice[np.arange(rows), partner] = 1.0
     other = mix(graph, x, choice)
-    if other.key == x.key:
-        return x
+    made = ("compared", x.key, partner.tobytes(), sign.tobytes())
+    if other.stored == x.stored:  # they differ by what their slack hides
+        return off_by(graph, x, other.slack, *made)
     if x.is_constant:
         a, b = (np.broadcast_to(lin.constant, (rows,)) for lin in (x, other))
-        return off_by(constant(np.where(sign > 0, np.maximum(a, b), np.where(sign < 0, np.minimum(a, b), a))), x.slack)
+        found = constant(np.where(sign > 0, np.maximum(a, b), np.where(sign < 0, np.minimum(a, b), a)))
+        return off_by(graph, found, x.slack, *made)
     sign = sign[:1] if (sign == sign[0]).all() else sign
     if rows not in (1, graph.seq_len):
         x, other, _ = _both_padded(graph, x, other)
@@ -319,9 +328,9 @@ def _made(graph: Graph, operation: Operation, uniform: bool, low: float, high: f
 
 
 def _is_uniform(graph: Graph, x: Lin) -> bool:
-    """Whether it is the same at every token, though it may be written with n rows."""
+    """Whether it is the same at every token, though it may be written with n rows; what has slack may only look so."""
     own = all(graph.atoms[i].uniform and t.mix is None for i, t in x.terms.items())
-    return x.rows == 1 or (own and len(x.constant) == 1)
+    return x.rows == 1 or (own and len(x.constant) == 1 and not x.slack)
 
 
 def _padded(graph: Graph, x: Lin) -> tuple[Lin, int | None]:
@@ -355,7 +364,7 @@ def _variables(graph: Graph, x: Lin) -> list[Lin]:
         operation = graph.atoms[i].operation
         if term.mix is None and isinstance(operation, Apply):
             found.append(operation.of)
-    return [*found, Lin(x.rows, x.terms, np.zeros(1), x.slack)]
+    return [*found, replace(x, constant=np.zeros(1))]
 
 
 def _as_formula_of_one(graph: Graph, x: Lin) -> tuple[Formula, Lin, float]:
@@ -366,7 +375,7 @@ def _as_formula_of_one(graph: Graph, x: Lin) -> tuple[Formula, Lin, float]:
             return found[0], z, found[1]
     if len(x.constant) == 1 and x.constant[0] != 0:
         shift = formulas.apply("add", VARIABLE, formulas.constant(x.constant[0]))
-        return shift, Lin(x.rows, x.terms, np.zeros(1), x.slack), 0.0
+        return shift, replace(x, constant=np.zeros(1)), 0.0
     return VARIABLE, x, 0.0
 
 

@@ -36,7 +36,8 @@ def folded_quadratic(graph: Graph, formula: Formula, z: Lin, uniform: bool) -> L
     bend, slope, start = float(a), float(2 * a * m + b), float(c - a * m * m)
     total = add(graph, scale(graph, square, bend), scale(graph, z, slope))
     total = add(graph, total, constant(start))
-    return off_by(total, gamma(2) * (abs(bend) * size(graph, square) + abs(slope) * size(graph, z) + abs(start)))
+    rounded = gamma(2) * (abs(bend) * size(graph, square) + abs(slope) * size(graph, z) + abs(start))
+    return off_by(graph, total, rounded, "folded", formula, z.key)
 
 
 def folded_product(graph: Graph, x: Lin, y: Lin, uniform: bool) -> Lin | None:
@@ -55,12 +56,12 @@ def folded_product(graph: Graph, x: Lin, y: Lin, uniform: bool) -> Lin | None:
         return None
     total = add(graph, scale(graph, squares[0], 0.25), scale(graph, squares[1], -0.25))
     total = add(graph, add(graph, total, x, y0), y, x0)
-    return off_by(add(graph, total, constant(-x0 * y0)), gamma(2) * abs(x0 * y0))
+    return off_by(graph, add(graph, total, constant(-x0 * y0)), gamma(2) * abs(x0 * y0), "folded", x.key, y.key)
 
 
 def _folded_square(graph: Graph, w: Lin, uniform: bool) -> Lin | None:
     """w^2 from |w|, |r - 2 |w||, .. and the square of the last."""
-    radius = max(map(abs, hull(graph, w)))
+    whole, radius = w, max(map(abs, hull(graph, w)))
     if w.is_constant or not SMALLEST < radius < LARGEST:
         return None
     total, share = constant(0.0), 1.0
@@ -75,7 +76,7 @@ def _folded_square(graph: Graph, w: Lin, uniform: bool) -> Lin | None:
     last = graph.atom(Apply(SQUARE, w), uniform, 0.0, float(np.nextafter(top * top, np.inf)))
     total = add(graph, total, scale(graph, of_atom(graph, last), share))
     start = -radius * radius * (1 - share) / 3  # of all the quarters of r^2
-    return off_by(add(graph, total, constant(start)), gamma(4) * abs(start))
+    return off_by(graph, add(graph, total, constant(start)), gamma(4) * abs(start), "folded", whole.key)
 
 
 def quadratic(formula: Formula) -> Quadratic | None:

@@ -36,21 +36,30 @@ class Lin:
     terms     by atom number. `own` is 0 unless rows = n or the atom is uniform
     constant  (1,) or (rows,)
     slack     what rounding of the coefficients, when they were computed, may have changed: |value - exact value| <= slack
+    origin    where there is slack: which computation it came from (Graph.origin), since its coefficients do not tell
     """
 
     rows: int
     terms: dict[int, Term]
     constant: FloatArray
     slack: float = 0.0
+    origin: int = 0
 
     @cached_property
     def key(self) -> Key:
-        """Equal for equal combinations."""
+        """Equal only for equal exact values."""
+        if self.slack and not self.origin:
+            raise ValueError("a combination with slack needs an origin")
+        return (*self.stored, self.slack, self.origin)
+
+    @cached_property
+    def stored(self) -> Key:
+        """Equal for equal coefficients."""
         terms = tuple(
             (i, t.own, None if t.mix is None else (t.mix.shape[0], t.mix.tobytes()))
             for i, t in sorted(self.terms.items())
         )
-        return (self.rows, terms, self.constant.tobytes(), self.slack)
+        return (self.rows, terms, self.constant.tobytes())
 
     @property
     def is_constant(self) -> bool:
@@ -74,7 +83,7 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class Apply:
-    """formula(of_j) at every token; what fusing rounded constants may have changed is at most `slack`.
+    """formula(of_j) at every token; what fusing rounded constants may have changed is at most `slack` (`origin` as in Lin).
 
     folded: of a quadratic, the same value as a combination of folds (folds.py), where the graph asks for these.
     """
@@ -83,10 +92,11 @@ class Apply:
     of: Lin
     slack: float = 0.0
     folded: Lin | None = None
+    origin: int = 0
 
     @property
     def key(self) -> Key:
-        return ("apply", self.formula, self.of.key, self.slack)
+        return ("apply", self.formula, self.of.key, self.slack, self.origin)
 
     @property
     def arguments(self) -> tuple[Lin, ...]:
@@ -252,6 +262,7 @@ class Graph:
     depth: int = 0  # how often squares are folded (folds.py): 0, not at all
     kernels: list[Key] = field(default_factory=list)
     _known: dict[Key, Atom] = field(default_factory=dict)
+    _origins: dict[Key, int] = field(default_factory=dict)
 
     def kernel_step(self, key: Key) -> float:
         """How a sum of a kernel over pairs is written: 0 by gathering; else a PairMean with statistics that far apart
@@ -260,6 +271,12 @@ class Graph:
             self.kernels.append(key)
         index = self.kernels.index(key)
         return self.steps[index] if index < len(self.steps) else float("inf")
+
+    def origin(self, *made: object) -> int:
+        """The number of an exact value that rounded coefficients do not tell: one for every computation, and a new one for each
+        value of which it is not said how it was made. Values that only look alike must not be taken for one: they may be
+        subtracted."""
+        return self._origins.setdefault(made or (len(self._origins),), len(self._origins) + 1)
 
     def atom(self, operation: Operation, uniform: bool, low: float, high: float) -> Atom:
         """The atom of an operation: a new one, or the one that is there."""

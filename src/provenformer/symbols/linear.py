@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+from dataclasses import replace
 from fractions import Fraction
+from hashlib import blake2b
 
 import numpy as np
 
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Untraceable
-from provenformer.symbols.graph import Atom, Graph, Lin, Term
+from provenformer.symbols.graph import Atom, Graph, Key, Lin, Term
 from provenformer.symbols.piecewise import NOT_FINITE
 
 UNIT = 2.0**-53
@@ -47,11 +50,11 @@ def add(graph: Graph, x: Lin, y: Lin, factor: float = 1.0) -> Lin:
     shared = x.terms.keys() & y.terms.keys()
     slack = x.slack + _up(abs(factor), y.slack)
     if abs(factor) == 1 and not shared and not (x.constant.any() and y.constant.any()):  # nothing is computed
-        return _with_slack(result, slack)
+        return _computed(graph, result, slack, "add", (x, y), factor)
     plain = abs(factor) == 1 and all(t.mix is None for lin in (x, y) for i, t in lin.terms.items() if i in shared)
     # a sum of two numbers is off by a share of itself: what cancels leaves nothing
     moved = size(graph, result) + (0.0 if plain else _up(abs(factor), size(graph, y)))
-    return _with_slack(result, slack + _up(gamma(2), moved))
+    return _computed(graph, result, slack + _up(gamma(2), moved), "add", (x, y), factor)
 
 
 def scale(graph: Graph, x: Lin, factors: FloatArray | float) -> Lin:
@@ -65,7 +68,8 @@ def scale(graph: Graph, x: Lin, factors: FloatArray | float) -> Lin:
         terms = {i: Term(t.own * factor, None if t.mix is None else t.mix * factor) for i, t in x.terms.items()}
         result = _lin(x.rows, terms, x.constant * factor, 0.0)
         exact = factor == 0 or np.frexp(factor)[0] in (0.5, -0.5)  # a power of two
-        return _with_slack(result, _up(abs(factor), x.slack) + (0.0 if exact else _up(gamma(1), size(graph, result))))
+        slack = _up(abs(factor), x.slack) + (0.0 if exact else _up(gamma(1), size(graph, result)))
+        return _computed(graph, result, slack, "scale", (x,), factor)
     rows = len(array)
     if x.rows not in (1, rows):
         raise ValueError(f"token axes of {x.rows} and {rows} entries")
@@ -81,7 +85,8 @@ def scale(graph: Graph, x: Lin, factors: FloatArray | float) -> Lin:
                 mix[np.arange(rows), np.arange(rows)] += array * term.own
         terms[i] = _tidy(graph, graph.atoms[i], 0.0, mix, rows)
     result = _lin(rows, terms, array * x.constant, 0.0)
-    return _with_slack(result, _up(float(np.abs(array).max()), x.slack) + _up(gamma(2), size(graph, result)))
+    slack = _up(float(np.abs(array).max()), x.slack) + _up(gamma(2), size(graph, result))
+    return _computed(graph, result, slack, "scale", (x,), array)
 
 
 def divide(graph: Graph, x: Lin, divisors: FloatArray) -> Lin:
@@ -89,7 +94,8 @@ def divide(graph: Graph, x: Lin, divisors: FloatArray) -> Lin:
     _require_digits(ONE, 1.0 / divisors)
     result = scale(graph, x, 1.0 / divisors)
     exact = (np.abs(np.frexp(divisors)[0]) == 0.5).all()
-    return result if exact else _with_slack(result, result.slack + _up(gamma(2), size(graph, result)))
+    more = 0.0 if exact else _up(gamma(2), size(graph, result))
+    return _computed(graph, result, result.slack + more, "divide", (x,), divisors)
 
 
 def mix(graph: Graph, x: Lin, rows: FloatArray) -> Lin:
@@ -115,8 +121,39 @@ def mix(graph: Graph, x: Lin, rows: FloatArray) -> Lin:
     result = _lin(length, terms, rows @ np.broadcast_to(x.constant, (x.rows,)), 0.0)
     weight = float(np.abs(rows).sum(axis=1).max())
     if ((rows == 0) | (rows == 1)).all() and (np.count_nonzero(rows, axis=1) <= 1).all():  # a choice of tokens
-        return _with_slack(result, x.slack)
-    return _with_slack(result, _up(weight, x.slack + _up(gamma(x.rows + 2), size(graph, x))))
+        slack = x.slack
+    else:
+        slack = _up(weight, x.slack + _up(gamma(x.rows + 2), size(graph, x)))
+    return _computed(graph, result, slack, "mix", (x,), rows)
+
+
+def off_by(graph: Graph, x: Lin, slack: float, *made: object) -> Lin:
+    """The same combination of an exact value that may be `slack` further away; `made`: all that this value is computed from."""
+    return replace(x, slack=x.slack + slack, origin=graph.origin(*made)) if slack else x
+
+
+def without(graph: Graph, x: Lin, gone: Container[int]) -> Lin:
+    """x less the terms of some atoms."""
+    return replace(
+        x, terms={i: t for i, t in x.terms.items() if i not in gone}, origin=graph.origin() if x.slack else 0
+    )
+
+
+def digest(numbers: FloatArray) -> Key:
+    """A few bytes that stand for all of an array."""
+    return numbers.shape, blake2b(np.ascontiguousarray(numbers).tobytes(), digest_size=16).digest()
+
+
+def _computed(
+    graph: Graph, result: Lin, slack: float, name: str, of: tuple[Lin, ...], factors: FloatArray | float
+) -> Lin:
+    """A combination with its slack; what is computed alike has one origin."""
+    if not slack:
+        return result
+    # where there is an origin, rows and constant tell the rest (`replace`): keys hold whole matrices
+    parts = [(x.origin, x.rows, x.constant.tobytes()) if x.origin else x.key for x in of]
+    by = digest(factors) if isinstance(factors, np.ndarray) else factors
+    return replace(result, slack=slack, origin=graph.origin(name, frozenset(parts) if by == 1 else tuple(parts), by))
 
 
 def size(graph: Graph, x: Lin) -> float:
@@ -145,11 +182,6 @@ def positive_and_negative(graph: Graph, x: Lin, number: int) -> tuple[FloatArray
         positive - np.maximum(diagonal, 0.0) + np.maximum(both, 0.0),
         negative - np.minimum(diagonal, 0.0) + np.minimum(both, 0.0),
     )
-
-
-def off_by(x: Lin, slack: float) -> Lin:
-    """The same combination, and how much further it may be from the value."""
-    return Lin(x.rows, x.terms, x.constant, x.slack + slack) if slack else x
 
 
 def rounded_up(value: Fraction) -> float:
@@ -193,10 +225,6 @@ def _lin(rows: int, terms: dict[int, Term], values: FloatArray, slack: float) ->
         raise Untraceable(NOT_FINITE)
     even = len(values) > 1 and bool((values == values[0]).all())
     return Lin(rows, kept, values[:1].copy() if even else values, slack)
-
-
-def _with_slack(x: Lin, slack: float) -> Lin:
-    return Lin(x.rows, x.terms, x.constant, slack)
 
 
 def _tidy(graph: Graph, atom: Atom, own: float, mixing: FloatArray | None, rows: int) -> Term:

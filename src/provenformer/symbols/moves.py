@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Untraceable
 from provenformer.symbols import trees
-from provenformer.symbols.graph import Graph, Lin
+from provenformer.symbols.graph import Graph
 from provenformer.symbols.linear import add, constant, mix
 from provenformer.symbols.pairs import Pair, Scores, Waiting, expanded
 from provenformer.symbols.ranges import hull
@@ -185,7 +185,7 @@ def _line(graph: Graph, parts: Sequence[Movable], flat: list[Any], entries: Entr
             lin = flat[number][one]
             lin = lin.value(graph) if isinstance(lin, Waiting | Sign) else lin
             total = add(graph, total, mix(graph, expanded(lin, length), choice))
-    return Lin(len(line), total.terms, total.constant, total.slack)
+    return replace(total, rows=len(line))
 
 
 def _only_moved(parts: Sequence[Movable], entries: Entries, out: Ints, axis: int) -> bool:

@@ -21,7 +21,7 @@ from provenformer.symbols.atoms import attend, product
 from provenformer.symbols.formula import SQUARE, VARIABLE, Formula
 from provenformer.symbols.formula import apply as formula_of
 from provenformer.symbols.graph import Graph, Lin
-from provenformer.symbols.linear import ONE, add, constant, divide, gamma, mix, scale
+from provenformer.symbols.linear import ONE, add, constant, divide, gamma, mix, off_by, scale, size
 from provenformer.symbols.linear import TINY as LEAST
 from provenformer.symbols.trees import Tree
 
@@ -272,7 +272,7 @@ def summed(graph: Graph, a: Pair, axis: int, length: int) -> Lin | Waiting:
 def _summed_scores(graph: Graph, scores: Scores, length: int) -> Lin:
     """By linearity: products of what depends on j with sums over k."""
     total = constant(0.0) if scores.bias is None else trees.summed(graph, trees.of_matrix(scores.bias), length)
-    total = Lin(total.rows, total.terms, total.constant, total.slack + length * scores.slack)
+    total = off_by(graph, total, length * scores.slack)
     for row, column in scores.terms:
         whole = mix(graph, expanded(column, length), np.ones((1, length)))
         total = add(graph, total, product(graph, row, whole))
@@ -283,7 +283,8 @@ def _attended(graph: Graph, scores: Scores, values: Lin) -> Lin:
     """What depends on the query alone cancels; a key with a constant query is one score."""
     queries, keys, bias, slack = [], [], scores.bias, scores.slack
     for row, column in scores.terms:
-        if column.is_constant and len(column.constant) == 1:
+        if column.is_constant and len(column.constant) == 1:  # the same for all keys, but for what its slack hides
+            slack += column.slack * (size(graph, row) + row.slack)
             continue
         if row.is_constant and column.is_constant and not row.slack and not column.slack:
             table = np.multiply.outer(
@@ -319,4 +320,4 @@ def _merged(graph: Graph, terms: tuple[tuple[Lin, Lin], ...]) -> tuple[tuple[Lin
 
 def expanded(x: Lin, rows: int) -> Lin:
     """The same at every token, written with `rows` rows."""
-    return x if x.rows != 1 or rows == 1 else Lin(rows, x.terms, x.constant, x.slack)
+    return x if x.rows != 1 or rows == 1 else replace(x, rows=rows)

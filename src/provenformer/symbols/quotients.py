@@ -5,7 +5,7 @@ from __future__ import annotations
 from provenformer.symbols import atoms
 from provenformer.symbols.formula import VARIABLE, Formula, apply
 from provenformer.symbols.graph import Apply, Graph, Lin
-from provenformer.symbols.linear import add, constant, gamma, scale
+from provenformer.symbols.linear import add, constant, gamma, off_by, scale
 
 SOFT_STEP = apply("log1p", apply("exp", VARIABLE))
 
@@ -29,7 +29,7 @@ def softmax_quotient(graph: Graph, top: Lin, bottom: Lin) -> Lin | None:
     below = atoms.pieces(graph, [0.0], [1.0, 0.0], 0.0, off)  # it is <= 0, which intervals do not see
     share = term.own / min(weights)
     found = scale(graph, atoms.apply(graph, apply("exp", VARIABLE), below), share)
-    return Lin(found.rows, found.terms, found.constant, found.slack + gamma(1) * abs(share))
+    return off_by(graph, found, gamma(1) * abs(share), "quotient", top.key, bottom.key)
 
 
 def _exponent(graph: Graph, number: int) -> Lin | None:

@@ -7,7 +7,7 @@ import numpy as np
 from provenformer.base.arrays import FloatArray
 from provenformer.symbols.formula import SQUARE, Formula
 from provenformer.symbols.graph import Apply, Graph, Largest, Lin, Term
-from provenformer.symbols.linear import add, gamma, positive_and_negative, size
+from provenformer.symbols.linear import add, gamma, positive_and_negative, size, without
 
 
 def enclosure(graph: Graph, x: Lin) -> tuple[FloatArray, FloatArray]:
@@ -41,7 +41,7 @@ def _without_maxima(graph: Graph, x: Lin, sign: float) -> Lin | None:
     }  # fmt: skip
     if not found:
         return None
-    total = Lin(x.rows, {i: t for i, t in x.terms.items() if i not in found}, x.constant, x.slack)
+    total = without(graph, x, found)
     for i, of in found.items():
         if total.rows not in (1, of.rows):
             return None

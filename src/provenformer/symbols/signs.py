@@ -72,7 +72,9 @@ def _odd(graph: Graph, z: Lin, even: Lin) -> Lin | None:
     operation = None if atom is None else graph.atoms[atom].operation
     if atom is not None and isinstance(operation, Pieces) and operation.of.key == z.key and not even.constant.any():
         found = _odd_pieces(graph, operation.curve, operation.of)
-        return None if found is None else off_by(scale(graph, found, even.terms[atom].own), even.slack)
+        if found is None:
+            return None
+        return off_by(graph, scale(graph, found, even.terms[atom].own), even.slack, "odd", z.key, even.key)
     formula = _of_size(graph, even, atoms.absolute(graph, z))
     if formula is None:  # squares do not see the sign
         formula = atoms.as_formula(graph, even, z)
@@ -87,7 +89,7 @@ def _odd(graph: Graph, z: Lin, even: Lin) -> Lin | None:
     right, left = (
         atoms.apply(graph, g, atoms.pieces(graph, [0.0], [0.0, 1.0], 0.0, w)) for w in (z, scale(graph, z, -1.0))
     )
-    return off_by(add(graph, right, left, -1.0), slack + jump)
+    return off_by(graph, add(graph, right, left, -1.0), slack + jump, "odd", z.key, even.key)
 
 
 def _of_size(graph: Graph, even: Lin, size: Lin) -> tuple[Formula, float] | None:
@@ -131,12 +133,13 @@ def _odd_pieces(graph: Graph, curve: PiecewiseLinear, of: Lin) -> Lin | None:
     slopes = [curve.slopes[bisect(curve.knots, start)] * (1.0 if start >= 0 else -1.0) for start in starts]
     turns = [k for k in range(len(knots)) if slopes[k] != slopes[k + 1]]
     if not turns:  # as in sign(z) |z| = z
-        return off_by(scale(graph, of, slopes[0]), rounded_up(abs(jump)))
+        return off_by(graph, scale(graph, of, slopes[0]), rounded_up(abs(jump)), "odd", Pieces(curve, of).key)
     first = knots[turns[0]]
     height = curve.exactly(Fraction(first)) * int(np.sign(first))
     kept, steps = [knots[k] for k in turns], [slopes[0], *(slopes[k + 1] for k in turns)]
     found = atoms.pieces(graph, kept, steps, float(height), of)
-    return off_by(found, rounded_up(abs(height - Fraction(float(height))) + 2 * abs(jump)))
+    lost = abs(height - Fraction(float(height))) + 2 * abs(jump)
+    return off_by(graph, found, rounded_up(lost), "odd", Pieces(curve, of).key)
 
 
 def _is_even(formula: Formula) -> bool:

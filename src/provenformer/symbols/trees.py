@@ -20,7 +20,7 @@ from provenformer.symbols.formula import RECIPROCAL, VARIABLE, Formula
 from provenformer.symbols.graph import Graph, Input, Lin, Pieces
 from provenformer.symbols.jets import distance
 from provenformer.symbols.linear import TINY as LEAST_SLACK
-from provenformer.symbols.linear import add, constant, divide, gamma, mix, of_atom, off_by, scale
+from provenformer.symbols.linear import add, constant, digest, divide, gamma, mix, of_atom, off_by, scale
 from provenformer.symbols.ranges import hull
 
 Leaf = Callable[[], Lin]  # evaluated only when it is needed: a maximum that completes a softmax costs nothing
@@ -106,7 +106,7 @@ def at(graph: Graph, tree: Tree, k: int | None, length: int) -> Lin:
             if not np.isfinite(filled).all():
                 raise Untraceable("a mask of -np.inf is left after np.exp only; give a finite number in np.where.")
             found = add(graph, scale(graph, value(one.parts[0]), kept), constant(filled))
-            return Lin(found.rows, found.terms, found.constant, found.slack + one.slack)
+            return off_by(graph, found, one.slack)
         if one.operation == "formula":
             return of_formula(graph, one.formula, value(one.parts[0]))
         return combined(graph, one.operation, *(value(part) for part in one.parts))
@@ -154,7 +154,7 @@ def summed(graph: Graph, tree: Tree, length: int) -> Lin:
     if tree.operation == "matrix" and tree.matrix is not None:
         found = constant(tree.matrix.sum(axis=1))
         slack = gamma(length) * float(np.abs(tree.matrix).sum(axis=1).max())
-        return Lin(found.rows, found.terms, found.constant, slack + LEAST_SLACK)
+        return off_by(graph, found, slack + LEAST_SLACK, "sum", digest(tree.matrix))
     simple = _kernel_sum(graph, tree, length) or _split(graph, tree, length)
     if simple is not None:
         return simple
@@ -192,7 +192,7 @@ def _split(graph: Graph, tree: Tree, length: int) -> Lin | None:
     if tree.operation == "masked" and tree.matrix is not None and not np.where(tree.mask, 0.0, tree.matrix).any():
         found = _but_diagonal(graph, tree.mask.astype(np.float64), tree.parts[0], length)
         if found is not None:
-            return Lin(found.rows, found.terms, found.constant, found.slack + length * tree.slack)
+            return off_by(graph, found, length * tree.slack)
     return None
 
 
@@ -204,8 +204,9 @@ def _but_diagonal(graph: Graph, matrix: FloatArray, tree: Tree, length: int) -> 
     if np.ptp(off) != 0:
         return None
     own = scale(graph, at(graph, tree, None, length), np.diagonal(matrix) - off[0])
-    slack = Lin(own.rows, own.terms, own.constant, own.slack * 2)  # the difference of two numbers was rounded
-    return add(graph, scale(graph, summed(graph, tree, length), float(off[0])), slack)
+    # the difference of two numbers was rounded
+    own = off_by(graph, own, own.slack, "own token", own.key, digest(matrix))
+    return add(graph, scale(graph, summed(graph, tree, length), float(off[0])), own)
 
 
 def _has_no(tree: Tree, kind: str) -> bool:
@@ -249,9 +250,11 @@ def _sum_of_pieces(graph: Graph, formula: Formula, row: Lin, column: Lin) -> Lin
         return None
     weight, shift = operation.of.terms[0].own, operation.of.constant
     inner = add(graph, scale(graph, row, weight), constant(shift))
-    total = atoms.pair_sum(graph, operation.curve, off_by(inner, operation.of.slack), scale(graph, column, weight))
+    inner = off_by(graph, inner, operation.of.slack, "kernel", formula, row.key)
+    total = atoms.pair_sum(graph, operation.curve, inner, scale(graph, column, weight))
     whole = scale(graph, constant(found.constant), float(n))
-    return off_by(add(graph, scale(graph, total, term.own), whole), n * found.slack)
+    total = add(graph, scale(graph, total, term.own), whole)
+    return off_by(graph, total, n * found.slack, "kernel sum", formula, row.key, column.key)
 
 
 def _kernel(graph: Graph, tree: Tree) -> tuple[Formula, Lin, Lin] | None:

@@ -152,9 +152,9 @@ def _is_uniform(atom: Atom, ranges: Ranges) -> bool:
 
 
 def _is_same(lin: Lin, ranges: Ranges) -> bool:
-    """Whether a combination is the same at every token."""
+    """Whether a combination is the same at every token; one with slack may only look so."""
     own = all(ranges.uniform[i] and term.mix is None for i, term in lin.terms.items())
-    return lin.rows == 1 or (own and len(lin.constant) == 1)
+    return lin.rows == 1 or (own and len(lin.constant) == 1 and not lin.slack)
 
 
 def _nonnegative(part: Part) -> bool:

@@ -25,7 +25,7 @@ from provenformer.symbols.graph import (
     Product,
 )
 from provenformer.symbols.jets import formula_range
-from provenformer.symbols.linear import add, mix, positive_and_negative, scale
+from provenformer.symbols.linear import add, mix, positive_and_negative, scale, without
 from provenformer.symbols.linear import constant as number
 from provenformer.symbols.ranges import argument_range, enclosure
 
@@ -105,8 +105,8 @@ class Narrowed:
         if term.mix is None:
             family = self._family(x, latest)
             if family is not None:
-                return _less(x, family[0]), family[1]
-        rest = _less(x, {latest})
+                return without(self.graph, x, family[0]), family[1]
+        rest = without(self.graph, x, {latest})
         signs = positive_and_negative(self.graph, x, latest)
         chord = self._chords.get(latest)
         if chord is None or (term.mix is not None and (atom.uniform or chord.along.rows != self.graph.seq_len)):
@@ -224,10 +224,6 @@ def _times(signs: tuple[FloatArray, FloatArray], low: float, high: float) -> tup
     """Coefficients, positive and negative ones by row, times something between low and high."""
     positive, negative = signs
     return float((positive * low + negative * high).min()), float((positive * high + negative * low).max())
-
-
-def _less(x: Lin, gone: set[int]) -> Lin:
-    return Lin(x.rows, {i: t for i, t in x.terms.items() if i not in gone}, x.constant, x.slack)
 
 
 def _quotient(formula: Formula) -> tuple[float, float] | None:
