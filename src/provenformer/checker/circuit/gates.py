@@ -2,7 +2,7 @@
 
     sum over signs s of  s relu(s x_j + offset_j),   offset 0 at one token, and so low elsewhere that every unit is off
 
-is x at that token: both signs together are, and the positive one alone where x >= 0 (docs/circuits-verify.md, Lemma 5). What is
+is x at that token: both signs together are, and the positive one alone where x >= 0 (docs/circuits-verify.md, Heads). What is
 not exactly of this form is left to write_scaled, which proves the same of one channel at a time.
 """
 

@@ -118,7 +118,7 @@ def write_units(sheet: Sheet, part: Part, x: Local, units: Units) -> None:
 
 @dataclass(frozen=True, eq=False)
 class PairSumUnits(Gadget):
-    """One table at n arguments, one for every token that is known to all; the units of all write one channel (Lemma 13)."""
+    """One table at n arguments, one for every token that is known to all; the units of all write one channel (Lemma 14)."""
 
     part: Part
     of: tuple[Local, ...]
