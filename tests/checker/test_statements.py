@@ -97,3 +97,21 @@ def test_pairs_are_claimed_for_the_engine_that_ran_them(tmp_path: Path) -> None:
     report = pf.verify(tmp_path / "net")
     assert report
     assert "by numpy in float64" in report.claim.basis
+
+
+def _others() -> dict[str, Any]:
+    x = np.array([[[0.0, 1.0]], [[1.0, 2.0]], [[3.0, 0.5]]])
+    return {
+        "circuit": pf.compile(pf.targets.get("scaled-mean", 1, 2), tolerance=0.1),
+        "program": pf.compile_tokens(pf.programs.get("histogram", 3, 3)),
+        "pairs": pf.memorize(x, 2 * x - 1),
+        "constant pairs": pf.memorize(x, np.full(x.shape, 3.0)),
+    }
+
+
+@pytest.mark.parametrize("kind", ["circuit", "program", "pairs", "constant pairs"])
+@pytest.mark.parametrize("false", [{"ramp": 1e18}, {"clip_low": [1e18]}, {"clip_high": [-7.0]}], ids=str)
+def test_ramp_and_clip_of_what_is_no_table(kind: str, false: dict[str, Any], tmp_path: Path) -> None:
+    _others()[kind].save(tmp_path / "net")
+    assert pf.verify(tmp_path / "net")
+    assert "clip" in refused(tmp_path / "net", false)

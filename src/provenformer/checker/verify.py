@@ -116,7 +116,7 @@ def _on_circuit(network: CircuitNetwork, certificate: Certificate, target: Targe
         return Report(False, claim.bound, None, str(verdict), {}, claim)
     parts = {"weights": found.exact, "rounding": found.float64 - found.exact}
     terms = {name: circuits.in_norm(value, target, claim.norm_order) for name, value in parts.items()}
-    false = circuits.false_statement(certificate, found, target) or _other_units(certificate, network)
+    false = circuits.false_statement(certificate, found, target) or _other_parts(certificate, network)
     return _compared(claim, circuits.in_norm(found.float64, target, claim.norm_order), terms, false)
 
 
@@ -137,12 +137,14 @@ def _on_program(saved: Saved, given: Target | TokenProgram | None, trust_target:
         return Report(False, claim.bound, None, str(verdict), {}, claim)
     terms = {name: value for name, value in vars(found).items() if np.isfinite(value)}
     false = tokens.false_statement(saved.certificate, found, program, true_step)
-    false = false or _other_units(saved.certificate, saved.network)
+    false = false or _other_parts(saved.certificate, saved.network)
     return _compared(claim, found.float64, terms, false)
 
 
-def _other_units(certificate: Certificate, network: FloatNetwork) -> str | None:
-    """What a certificate says of the number of units and is not so."""
+def _other_parts(certificate: Certificate, network: FloatNetwork) -> str | None:
+    """What a certificate says of what a circuit is made of and is not so."""
+    if certificate.ramp or any((*certificate.clip_low, *certificate.clip_high)):
+        return "the certificate states a ramp or a clip, and a circuit has neither"
     units = sum(network.hidden_units.values())
     stated = certificate.details.get("units", units)
     return None if stated == units else f"the network has {units:,} units, not {stated!r:.20}"
@@ -191,10 +193,20 @@ def _on_data(saved: Saved, given: Target | None) -> Report:
         return Report(False, claim.bound, None, "the network gives a value that is not finite on its data", {}, claim)
     error = float(np.abs(got - outputs).max())
     stated = saved.certificate.terms
-    false = (
-        None if stated.keys() == {"rounding"} and stated["rounding"] >= error else "its terms are not its largest error"
-    )
+    false = None
+    if stated.keys() != {"rounding"} or not stated["rounding"] >= error:
+        false = "its terms are not its largest error"
+    elif not 0 < saved.certificate.ramp < 0.5 or not _is_range(saved.certificate, outputs):
+        false = "its ramp is not between 0 and 1/2, or its clip is not the range of the stored outputs"
     return _compared(claim, error, {"data": error}, false)
+
+
+def _is_range(certificate: Certificate, outputs: FloatArray) -> bool:
+    """Whether the clip is the range of the outputs, row by row, with or without 0."""
+    low, high = outputs.min(axis=(0, 2)), outputs.max(axis=(0, 2))
+    ranges = [(low, high), (np.minimum(low, 0.0), np.maximum(high, 0.0))]
+    stated = certificate.clip_low, certificate.clip_high
+    return any(all(map(np.array_equal, stated, found)) for found in ranges)
 
 
 def _compared(claim: Claim, derived: float, terms: dict[str, float], false: str | None) -> Report:

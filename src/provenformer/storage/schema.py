@@ -184,7 +184,13 @@ MANIFEST_ENTRIES: dict[str, Check] = {
     "manifest_sha256": word,
 }
 # What a certificate records beside its claim is free, but for what is read again.
-RECORDED: dict[str, Check] = {"bounds": partial(mapping, positive), "margin": finite, "step": positive}
+RECORDED: dict[str, Check] = {
+    "bounds": partial(mapping, positive),
+    "id_bits": partial(whole, 0, 2**31),
+    "margin": finite,
+    "step": positive,
+    "tolerance": positive,
+}
 
 
 def _details(place: str, value: Any) -> None:
