@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,7 +194,7 @@ def test_a_function_behind_a_data_certificate(tmp_path: Path) -> None:
     c = pf.compile(f, cells_per_axis=4)
     facts = {"construction": "sum", "cells_per_axis": 4, "target": storage.target_spec(f)}
     pair = {"inputs": np.full((1, 1, 2), 0.25), "outputs": c.network(np.full((1, 1, 2), 0.25))}
-    ends = {"clip_low": (float(pair["outputs"].min()),), "clip_high": (float(pair["outputs"].max()),)}
+    ends: dict[str, Any] = {"clip_low": (float(pair["outputs"].min()),), "clip_high": (float(pair["outputs"].max()),)}
     forged = replace(c.certificate, domain="data", bound=0.0, terms={"rounding": 0.0}, norm_order=None, **ends)
     storage.save(tmp_path / "net", c.network, forged, facts, pair)
     for target in (None, f):
