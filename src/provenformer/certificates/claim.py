@@ -56,7 +56,7 @@ class Claim:
 
     @property
     def sentence(self) -> str:
-        """The inequality, and where it holds."""
+        """The inequality, and where it holds; an estimate says that it is one."""
         sizes = f"{self.seq_len} tokens of {self.token_dim} number{'s' if self.token_dim > 1 else ''}"
         if self.domain == "data":
             return f"largest error of an entry <= {rounded_up(self.bound)} on the {self.pairs:,} stored pairs only ({sizes})"
@@ -69,7 +69,8 @@ class Claim:
         place = f"the box {_box(self.support)}" if self.domain == "box" else "the whole space"
         if self.norm_order is None:
             return f"largest error of an entry <= {rounded_up(self.bound)} over {place} ({sizes})"
-        return f"d_{in_full(self.norm_order)}(f, g) <= {rounded_up(self.bound)} over {place} ({sizes})"
+        relation = "estimated, not bounded, at" if self.kind == "statistical" else "<="
+        return f"d_{in_full(self.norm_order)}(f, g) {relation} {rounded_up(self.bound)} over {place} ({sizes})"
 
     @property
     def about(self) -> str:
