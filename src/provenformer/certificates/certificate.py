@@ -62,7 +62,9 @@ class Certificate:
         if self.norm_order is None:
             return f"largest error <= {rounded_up(self.bound, 3)} over the {self.domain}, {self.kind}"
         relation = "about" if self.kind == "statistical" else "<="
-        return f"d_{in_full(self.norm_order)} {relation} {rounded_up(self.bound, 3)} over the {self.domain}, {self.kind}"
+        return (
+            f"d_{in_full(self.norm_order)} {relation} {rounded_up(self.bound, 3)} over the {self.domain}, {self.kind}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and strings."""

@@ -42,6 +42,9 @@ from provenformer.constructions import registry
 from provenformer.look.summary import number, trace_table
 from provenformer.storage import Saved
 
+MOST_SAMPLES = 1 << 14
+PAIRS = 1 << 27  # of tokens in all samples of `distance` together: some seconds
+
 
 def run(folder: Folder, inputs: Sequences = "-", as_json: AsJson = False) -> None:
     """Run a saved network on sequences."""
@@ -107,7 +110,9 @@ def distance(
     norm: Annotated[
         float | None, typer.Option("--norm", "-p", help="Norm order p >= 1, or inf; that of the certificate.")
     ] = None,
-    samples: Annotated[int, typer.Option(help="How many sequences to try.")] = 1 << 14,
+    samples: Annotated[
+        int | None, typer.Option(help="How many sequences to try; 16,384, or fewer of more than 90 tokens.")
+    ] = None,
     target: Against = None,
     trust_target: Trust = False,
     as_json: AsJson = False,
@@ -123,6 +128,8 @@ def distance(
         )
     certified = np.inf if saved.certificate.norm_order is None else saved.certificate.norm_order
     norm = certified if norm is None else norm
+    if samples is None:
+        samples = min(MOST_SAMPLES, max(64, PAIRS // (f.token_dim * f.seq_len**2)))
     with working("measuring"):
         measured = pf.distance(
             f, saved.network, token_dim=f.token_dim, seq_len=f.seq_len, norm_order=norm, support=f.support,
