@@ -19,6 +19,12 @@ def test_version_is_the_installed_one() -> None:
     assert pf.__version__ == version.__version__
 
 
+def test_the_package_runs_as_a_program() -> None:
+    command = [sys.executable, "-m", "provenformer", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"provenformer {pf.__version__}\n"
+
+
 def test_everything_public_is_shown_in_one_line(tmp_path: Path) -> None:
     f = pf.targets.get("softmax-mean", token_dim=1, seq_len=3)
     c = pf.compile(f, cells_per_axis=6)

@@ -13,6 +13,7 @@ from provenformer.bounds.numpy_calls import logsumexp, softmax
 from provenformer.certificates.certificate import Certificate
 from provenformer.checker.verify import Report, verify
 from provenformer.compiler.compile import compile
+from provenformer.compiler.loading import load, load_disguised
 from provenformer.compiler.memorize import Memorized, memorize
 from provenformer.compiler.planning import plan
 from provenformer.compiler.tables import Compiled
@@ -23,7 +24,7 @@ from provenformer.functions.distance import Distance, distance
 from provenformer.functions.grid import Grid
 from provenformer.functions.targets import Target
 from provenformer.functions.tokens import TokenProgram
-from provenformer.storage import Saved, load
+from provenformer.storage import Saved
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,6 +55,7 @@ __all__ = [
     "from_pretrained",
     "is_contextual_mapping",
     "load",
+    "load_disguised",
     "logsumexp",
     "memorize",
     "normalize",

@@ -14,7 +14,7 @@ import provenformer as pf
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import BadFolder, Rejected
 from provenformer.checker.tokens.walk import TokenBound, token_bound
-from provenformer.compiler.tokens import ProgramCircuit
+from provenformer.compiler.programs import ProgramCircuit
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Claim, Head
 from provenformer.symbols.tokens.graph import Units
 

@@ -11,7 +11,7 @@ import provenformer as pf
 from provenformer.certificates.drift import Walk
 from provenformer.checker.tokens.disguised import disguised_bound
 from provenformer.checker.tokens.ranges import ranges_of
-from provenformer.compiler.tokens import ProgramCircuit
+from provenformer.compiler.programs import ProgramCircuit
 from provenformer.networks.circuit import CircuitNetwork
 from provenformer.networks.disguise import Disguised, with_noise
 

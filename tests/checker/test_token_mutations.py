@@ -11,7 +11,7 @@ import pytest
 import provenformer as pf
 from provenformer.base.errors import Rejected
 from provenformer.checker.tokens.walk import token_bound
-from provenformer.compiler.tokens import ProgramCircuit
+from provenformer.compiler.programs import ProgramCircuit
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Claim, Head
 from provenformer.storage import program_spec, save
 

@@ -174,7 +174,7 @@ def test_words_attention_and_states() -> None:
     c = pf.compile_tokens(pf.programs.get("induction", 4, 6))
     text = str(c.circuit)
     assert "head 0 looks 1 token ahead" in text
-    assert "looks at the last token of its kind" in text
+    assert "looks at the last token that it selects, if any" in text
     tokens = [1, 2, 3, 1, 2, 0]
     patterns = c.attention(tokens)
     assert len(patterns) == c.network.blocks

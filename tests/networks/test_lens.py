@@ -193,8 +193,23 @@ def test_a_model_that_is_not_whole_is_refused(tmp_path: Path) -> None:
 def test_disguised_programs_answer_exactly(dtype: Any) -> None:
     pytest.importorskip("transformer_lens", reason="the extra lens is not installed")
     c = pf.compile_tokens(pf.programs.get("sort", 6, 8))
-    ids, tokens = np.random.default_rng(5).integers(0, 6, size=(300, 8)), np.arange(6.0)
+    ids = np.random.default_rng(5).integers(0, 6, size=(300, 8))
     d = c.disguised(seed=2, within=0.05)
     assert np.dtype(dtype).name in d.bounds
-    logits = d.to_transformer_lens(tokens, dtype, answers=tokens)(torch.from_numpy(ids))
+    logits = d.to_transformer_lens(dtype)(torch.from_numpy(ids))
     assert np.array_equal(logits.argmax(dim=-1).numpy(), np.sort(ids, axis=-1))
+
+
+def test_a_loaded_program_and_its_disguise_know_their_tokens(tmp_path: Path) -> None:
+    pytest.importorskip("transformer_lens", reason="the extra lens is not installed")
+    c = pf.compile_tokens(pf.programs.get("sort", 4, 5))
+    c.save(tmp_path / "net")
+    c.disguised(seed=2).save(tmp_path / "disguised")
+    ids = np.random.default_rng(5).integers(0, 4, size=(50, 5))
+    both: list[Any] = [pf.load(tmp_path / "net"), pf.load_disguised(tmp_path / "disguised")]
+    for made in both:
+        model = made.to_transformer_lens()
+        assert np.array_equal(model(torch.from_numpy(ids)).argmax(dim=-1).numpy(), np.sort(ids, axis=-1))
+        for wrong in (4, -1):
+            with pytest.raises(pf.ProvenformerError, match="this model has tokens 0 to 3"):
+                model(torch.from_numpy(np.where(ids == 3, wrong, ids)))

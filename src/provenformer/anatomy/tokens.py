@@ -18,7 +18,7 @@ from provenformer.networks.inside import distinct_names
 from provenformer.symbols.tokens.graph import Input, Lin, Pick, TokenGraph, Total, Units
 
 SHOWN = 3  # values of one head or layer that are named before ".."
-LONGEST = 110
+LONGEST = 140
 LONG = 50  # characters from which on values are called by their names,
 WORTH_A_NAME = 12  # if what they are in words is longer
 KINDS = {Input: "input", Units: "function", Total: "total", Pick: "pick"}
@@ -104,18 +104,17 @@ def looks(graph: TokenGraph, atom: int) -> str:
     operation = graph.atoms[atom].operation
     if isinstance(operation, Total):
         counts = operation.counts
-        n = counts.shape[1]
         if len(counts) == 1:
             chosen = np.flatnonzero(counts[0])
-            return f"looks at token {chosen[0]}" if len(chosen) == 1 else "looks at all tokens alike"
+            return f"looks at place {chosen[0]}" if len(chosen) == 1 else "looks at all tokens alike"
         if (np.count_nonzero(counts, axis=1) == 1).all():
-            return _moves(counts.argmax(axis=1), n)
-        return "looks at all earlier tokens" if not np.triu(counts, 1).any() else "looks at tokens by their places"
+            return _moves(counts.argmax(axis=1), counts.shape[1])
+        return _mixes(counts)
     if not isinstance(operation, Pick):  # a claim that the checker rejects
         return "does what units do"
     return {
-        "position": "looks at the token that an index names", "rank": "looks at the token whose rank is the own place",
-        "order": f"looks at the {_first_or_last(operation)} token of its kind",
+        "position": "looks at the place that an index names", "rank": "looks at the token whose rank is the own place",
+        "order": f"looks at the {_first_or_last(operation)} token {_chosen(operation)}",
         "largest": "looks at the tokens of extreme value",
     }[operation.because]  # fmt: skip
 
@@ -123,6 +122,22 @@ def looks(graph: TokenGraph, atom: int) -> str:
 def _first_or_last(operation: Pick) -> str:
     """Of tokens that are selected alike, the place decides."""
     return "last" if np.median(np.diff(operation.bias, axis=1)) > 0 else "first"
+
+
+def _chosen(operation: Pick) -> str:
+    """Scores of a selector depend on the query, and there may be nothing to select; there is always an extreme value."""
+    return "of extreme value" if all(query.known for query in operation.queries) else "that it selects, if any"
+
+
+def _mixes(counts: np.ndarray) -> str:
+    """Known weights on several tokens; the own token may make up for what rows of a smaller sum miss."""
+    n = len(counts)
+    others = counts * (1 - np.eye(n, dtype=np.int64))
+    for which, wanted in (("earlier", np.tri(n, k=-1)), ("later", np.tri(n, k=-1).T), ("other", 1 - np.eye(n))):
+        if (others == wanted).all():
+            own = ", and at itself with the rest of its weight" if counts.diagonal().any() else ""
+            return f"looks at all {which} tokens alike{own}"
+    return "looks at tokens by their places"
 
 
 def _moves(source: np.ndarray, n: int) -> str:
@@ -135,7 +150,8 @@ def _moves(source: np.ndarray, n: int) -> str:
     if len(values) == 2 and often[0] == often[1] and values[0] == -values[1]:
         return f"looks at the token {abs(most)} away"
     if most:
-        return f"looks {abs(most)} token{'s' * (abs(most) > 1)} {'ahead' if most > 0 else 'back'}"
+        around = ", around the end" if len(values) > 1 and ((away - most) % n == 0).all() else ""
+        return f"looks {abs(most)} token{'s' * (abs(most) > 1)} {'ahead' if most > 0 else 'back'}{around}"
     return "looks at one known token each"
 
 

@@ -33,7 +33,7 @@ from provenformer.constructions.relax import TINY_WIDTH
 from provenformer.functions.distance import entries_factor
 from provenformer.functions.targets import AGREES, Target
 from provenformer.networks.circuit import CircuitNetwork
-from provenformer.networks.disguise import Disguised
+from provenformer.networks.disguise import DisguisedCircuit
 from provenformer.networks.inside import named_states, patterns
 from provenformer.storage import save, target_spec
 from provenformer.symbols.graph import Apply, PairMean, Product
@@ -114,7 +114,7 @@ class CompiledCircuit:
 
     def disguised(
         self, *, seed: int = 0, rotate: bool = True, compress: bool = False, within: float | None = None
-    ) -> Disguised:
+    ) -> DisguisedCircuit:
         """The circuit with weights as trained models have them, and `bounds` on its distance from the target that still hold.
 
         `rotate` turns the residual stream by a random rotation; `compress` leaves out directions that nothing writes or reads;

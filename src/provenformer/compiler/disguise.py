@@ -18,11 +18,11 @@ from provenformer.checker.tokens.ranges import ranges_of
 from provenformer.compiler.request import require_tolerance, require_whole
 from provenformer.functions.distance import entries_factor
 from provenformer.networks.circuit import CircuitNetwork
-from provenformer.networks.disguise import Disguised, disguise, with_noise
+from provenformer.networks.disguise import Disguised, DisguisedCircuit, Kind, disguise, with_noise
 
 if TYPE_CHECKING:
     from provenformer.compiler.circuit import CompiledCircuit
-    from provenformer.compiler.tokens import ProgramCircuit
+    from provenformer.compiler.programs import ProgramCircuit
 
 PRECISIONS = ("float64", "float32")
 SMALLEST_NOISE = -60.0  # a power of two, relative to the largest weight of a matrix
@@ -31,10 +31,11 @@ HALVINGS = 12  # of the range from there to 1, on a logarithmic scale
 
 def disguised_circuit(
     c: CompiledCircuit, *, seed: int, rotate: bool, compress: bool, within: float | None
-) -> Disguised:
+) -> DisguisedCircuit:
     """See CompiledCircuit.disguised."""
     sizes = channel_sizes(c)
-    return _disguised(c.network, lambda made: bounded(c, made, sizes), seed, rotate, compress, within)
+    made = _disguised(c.network, lambda made: bounded(c, made, sizes), seed, rotate, compress, within)
+    return DisguisedCircuit(**vars(made))
 
 
 def disguised_program(c: ProgramCircuit, *, seed: int, rotate: bool, compress: bool, within: float | None) -> Disguised:
@@ -89,7 +90,7 @@ def _disguised(
     return best
 
 
-def bounded(c: CompiledCircuit, disguised: Disguised, sizes: dict[int, FloatArray]) -> Disguised:
+def bounded(c: CompiledCircuit, disguised: Kind, sizes: dict[int, FloatArray]) -> Kind:
     """With bounds on the distance from the target: that of the circuit in real arithmetic, and how far this is from that."""
     whole = entries_factor(c.target, c.norm_order)
     x = np.maximum(np.abs(c.target.low), np.abs(c.target.high))

@@ -9,40 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from itertools import combinations_with_replacement, product
 from math import comb
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 from rich.console import Console
 from rich.progress import track
 
-from provenformer.anatomy.hooks import hook_names
-from provenformer.anatomy.tokens import TokenCircuit, circuit_of_tokens
-from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import ProvenformerError, Rejected, one_line
 from provenformer.base.extras import extra
 from provenformer.certificates.certificate import TOKEN_BASIS, Certificate
 from provenformer.checker.tokens.walk import token_bound
-from provenformer.compiler.disguise import disguised_program
 from provenformer.compiler.memorize import Memorized, memorize
+from provenformer.compiler.programs import NO_PARTS, OnTokens, ProgramCircuit
 from provenformer.compiler.request import require_whole
 from provenformer.constructions.plan import LAYER_LIMIT
 from provenformer.constructions.tokens.build import PARAMETER_LIMIT, build_tokens
 from provenformer.functions.tokens import TokenProgram
 from provenformer.networks.circuit import CircuitNetwork
-from provenformer.networks.disguise import Disguised
-from provenformer.networks.inside import named_states, patterns
 from provenformer.networks.thin import Network
-from provenformer.storage import program_spec, save
-from provenformer.symbols.tokens.trace import EVERY, TracedProgram, require_same, samples, trace
-
-if TYPE_CHECKING:
-    from torch import nn
-    from transformer_lens.model_bridge import TransformerBridge
+from provenformer.symbols.tokens.trace import EVERY, require_same, samples, trace
 
 MOST_BITS = 64  # of the number of sequences: more cannot be listed anyway
 CHECKED = 200  # sequences that are tried twice; orders in which an equivariant function is tried, of more than EVERY
@@ -54,12 +42,12 @@ _SHOWN = Console(stderr=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CompiledTokens:
+class CompiledTokens(OnTokens):
     """A function on token sequences as a network: call it with a list of tokens."""
 
-    vocab: tuple[Any, ...]  # the tokens; with `pad`, which comes last, in all positions
-    pad: Any  # the token that fills up shorter sequences; None: there are none
-    numeric: bool  # whether outputs are numbers instead of tokens
+    vocab: tuple[Any, ...]
+    pad: Any
+    numeric: bool
     choice: str  # which construction, and why
     made: Memorized | ProgramCircuit
 
@@ -79,83 +67,10 @@ class CompiledTokens:
         return self.made
 
     @property
-    def circuit(self) -> TokenCircuit:
-        """What every head and every group of units does, in words: `print` it."""
-        return self._program_circuit.circuit
-
-    @property
     def _program_circuit(self) -> ProgramCircuit:
         if isinstance(self.made, Memorized):
-            raise ProvenformerError("a table has no parts with a meaning; write the program in numpy to get a circuit.")
+            raise ProvenformerError(NO_PARTS)
         return self.made
-
-    def __call__(self, tokens: Sequence[Any]) -> list[Any]:
-        """Run the network on one sequence; outputs are tokens, or numbers."""
-        return self._decoded(self.network(self.encode(tokens)[None])[0, 0])[: len(tokens)]
-
-    def encode(self, tokens: Sequence[Any]) -> FloatArray:
-        """(1, seq_len): a sequence as the network takes it, every token its index in the vocabulary."""
-        n = self.network.seq_len
-        places = {token: i for i, token in enumerate(self.vocab)}
-        try:
-            found = [float(places[token]) for token in tokens]
-        except (TypeError, KeyError):  # no sequence, or one of something else
-            found = []
-        if not (1 <= len(found) <= n if self.pad is not None else len(found) == n):
-            size = f"1 to {n}" if self.pad is not None else f"{n}"
-            shown = list(tokens) if isinstance(tokens, str) else tokens
-            shorter = 0 < len(found) < n and self.pad is None
-            remedy = "; compile with pad= for shorter ones" if shorter else ""
-            raise ProvenformerError(
-                f"tokens {shown!s:.100} are not {size} tokens of the vocabulary {list(self.vocab)!s:.100}{remedy}."
-            )
-        return np.array([found + [float(len(self.vocab) - 1)] * (n - len(found))])
-
-    def _decoded(self, y: FloatArray) -> list[Any]:
-        step = self.certificate.details.get("step") if isinstance(self.made, ProgramCircuit) else None
-        values = [float(v) if step is None else round(float(v) / step) * step for v in y]
-        if not self.numeric:
-            return [self.vocab[round(v)] for v in values]
-        return [int(v) if step == 1 else v for v in values]
-
-    def attention(self, tokens: Sequence[Any]) -> tuple[FloatArray, ...]:
-        """Per block the attention weights (heads, query, key) on a sequence."""
-        return tuple(patterns(self._program_circuit.network, self.encode(tokens)))
-
-    def states(self, tokens: Sequence[Any]) -> tuple[dict[str, FloatArray], ...]:
-        """At the start and after every block, each channel (n,) by its name."""
-        return tuple(named_states(self._program_circuit.network, self.encode(tokens)))
-
-    @property
-    def hook_names(self) -> dict[str, tuple[str, ...]]:
-        """By hook name of TransformerLens: what each channel holds there, and what each head and each unit adds to, in words."""
-        return hook_names(self._program_circuit.network, self.circuit)
-
-    def disguised(
-        self, *, seed: int = 0, rotate: bool = True, compress: bool = False, within: float | None = None
-    ) -> Disguised:
-        """The circuit with weights as trained models have them, still exact on all sequences in the precisions of its `bounds`.
-
-        `rotate` turns the residual stream by a random rotation; `compress` leaves out directions that nothing writes or reads;
-        `within` adds to every weight as much noise as keeps outputs that near, in float64. See docs/lens.md.
-        """
-        return disguised_program(self._program_circuit, seed=seed, rotate=rotate, compress=compress, within=within)
-
-    def to_torch(self) -> nn.Module:
-        """The network as a torch module: (..., 1, seq_len), every token its index in the vocabulary, to the same shape."""
-        return self.network.to_torch()
-
-    def to_transformer_lens(self, dtype: DTypeLike = np.float64) -> TransformerBridge:
-        """A model of TransformerLens; token ids are indices in the vocabulary. Needs the extra `lens`, and a circuit.
-
-        Every sequence has seq_len tokens, any other is refused; `circuit.looks` names the heads that are no padding.
-
-        Logits are scores of all tokens, the answer's the largest, or (batch, n, 1), the numbers, where outputs are numbers.
-        """
-        tokens = np.arange(len(self.vocab), dtype=np.float64)
-        return self._program_circuit.network.to_transformer_lens(
-            tokens, dtype, answers=None if self.numeric else tokens
-        )
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write config.json and model.safetensors of the torch module, which `pf.from_pretrained(path)` reads; no certificate."""
@@ -167,31 +82,13 @@ class CompiledTokens:
     def save(self, path: str | Path) -> None:
         """Write network, certificate and manifest to a folder; of a table also its data."""
         if isinstance(self.made, ProgramCircuit):
-            self.made.save(path, self.vocab)
+            output = "numbers" if self.numeric else "tokens"
+            self.made.save(path, self.vocab, {"padded": self.pad is not None, "output": output})
         else:
             self.made.save(path)
 
     def __repr__(self) -> str:
         return f"CompiledTokens({len(self.vocab):,} tokens, {self.network!r}, {self.certificate.short}; {self.choice})"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ProgramCircuit:
-    """A program as a circuit."""
-
-    program: TokenProgram
-    traced: TracedProgram
-    network: CircuitNetwork
-    certificate: Certificate
-
-    @cached_property
-    def circuit(self) -> TokenCircuit:
-        return circuit_of_tokens(self.network, self.traced.graph, self.traced.output)
-
-    def save(self, path: str | Path, vocab: Sequence[Any] | None = None) -> None:
-        """Write the folder; names of tokens are for people who look at it."""
-        spec = program_spec(self.program, vocab)
-        save(path, self.network, self.certificate, {"construction": "tokens", "target": spec})
 
 
 def compile_tokens(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,3 +46,9 @@ class TokenProgram:
 
     def __repr__(self) -> str:
         return f"TokenProgram({self.name!r}, vocab_size={self.vocab_size}, seq_len={self.seq_len})"
+
+
+def stored_tokens(vocab: Sequence[Any]) -> list[Any]:
+    """Tokens as JSON holds them: words and numbers as they are, anything else by its words."""
+    plain = [token.item() if isinstance(token, np.generic) else token for token in vocab]
+    return [token if type(token) in (str, int, float) else str(token) for token in plain]

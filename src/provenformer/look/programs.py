@@ -10,7 +10,8 @@ from provenformer.anatomy.tokens import circuit_of_tokens
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import BadFolder, ProvenformerError, one_line
 from provenformer.certificates.claim import YOURS, Claim, claim_about_program
-from provenformer.compiler.tokens import CompiledTokens, ProgramCircuit
+from provenformer.compiler.programs import ProgramCircuit
+from provenformer.compiler.tokens import CompiledTokens
 from provenformer.functions import programs
 from provenformer.functions.tokens import TokenProgram
 from provenformer.look.circuit import CircuitSubject

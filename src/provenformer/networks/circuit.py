@@ -269,13 +269,18 @@ class CircuitNetwork(FloatNetwork):
         return cls(d, n, tuple(blocks), positions, out["W_out"], out["b_out"], names, tuple(claims), steps, depth)
 
     def to_transformer_lens(
-        self, values: ArrayLike, dtype: DTypeLike = np.float64, *, answers: ArrayLike | None = None
+        self, values: ArrayLike | None = None, dtype: DTypeLike = np.float64, *, answers: ArrayLike | None = None
     ) -> TransformerBridge:
         """A model of TransformerLens in `dtype`, float64 or float32: token id i is the number, or the d numbers, values[i].
 
         Logits (batch, n, d) are g(X), transposed; with `answers`, numbers, they are scores (batch, n, answers), the largest
         that of the answer nearest to g(X). Needs the extra `lens`, else raises MissingExtra.
         """
+        if values is None:
+            raise ProvenformerError(
+                "a network does not know what its token ids stand for; give values, or ask the program that it belongs to: "
+                "pf.load(folder).to_transformer_lens()."
+            )
         with extra("lens", "to_transformer_lens()"):
             from provenformer.networks.export.lens_model import lens_model  # noqa: PLC0415
         return lens_model(self, values, dtype, answers)

@@ -110,7 +110,7 @@ class Saved:
 
     def __repr__(self) -> str:
         name = self.manifest["target"].get("name", "a data set")
-        return f"Saved({name!r}, {self.construction}, {self.network!r}, {self.certificate.short})"
+        return f"{type(self).__name__}({name!r}, {self.construction}, {self.network!r}, {self.certificate.short})"
 
 
 def save(

@@ -52,6 +52,14 @@ def word(place: str, value: Any) -> None:
         raise wrong(place, value, f"at most {WORD_LIMIT:,} characters that can be printed")
 
 
+def token(place: str, value: Any) -> None:
+    """A word or a number, never shown but by its repr: what it is made of does not matter."""
+    if not isinstance(value, str):
+        number(-math.inf, math.inf, place, value)
+    elif len(value) > WORD_LIMIT:
+        raise wrong(place, value, f"at most {WORD_LIMIT:,} characters")
+
+
 def flag(place: str, value: Any) -> None:
     if not isinstance(value, bool):
         raise wrong(place, value, "true or false")
@@ -166,6 +174,9 @@ def _target(place: str, value: Any) -> None:
         "import": word,
         "vouched": flag,
         "tokens": partial(each, word, 1),
+        "vocab": partial(each, token, 1),
+        "padded": flag,
+        "output": partial(one_of, ["tokens", "numbers"]),
     }
     record(TARGETS[value["source"]], further, place, value)
 

@@ -15,7 +15,7 @@ from typing import Any
 from provenformer.base.errors import ProvenformerError, TargetError, one_line
 from provenformer.functions import programs, targets
 from provenformer.functions.targets import Target
-from provenformer.functions.tokens import TokenProgram
+from provenformer.functions.tokens import TokenProgram, stored_tokens
 
 NAME_LIMIT = 40  # characters of a token's name
 
@@ -46,7 +46,7 @@ def target_spec(target: Target) -> dict[str, Any]:
 def program_spec(program: TokenProgram, vocab: Sequence[Any] | None = None) -> dict[str, Any]:
     """How to find a program on tokens again: a name of `provenformer.programs`, an import path, or its sizes alone.
 
-    `vocab`: the tokens, whose names are for people; those that are not numbered are kept.
+    `vocab`: the tokens, where they are not numbered; and their names, for people, as far as a line shows them.
     """
     spec: dict[str, Any] = {
         "source": "program",
@@ -57,6 +57,8 @@ def program_spec(program: TokenProgram, vocab: Sequence[Any] | None = None) -> d
     names = [one_line(str(token))[:NAME_LIMIT] for token in vocab or ()]
     if names != list(map(str, range(len(names)))):
         spec["tokens"] = names
+    if vocab is not None and tuple(vocab) != tuple(range(len(vocab))):
+        spec["vocab"] = stored_tokens(vocab)
     if digest := source_digest(program):
         spec["source_sha256"] = digest
     module, qualname = getattr(program.fn, "__module__", None), getattr(program.fn, "__qualname__", "<")

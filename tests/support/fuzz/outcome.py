@@ -6,7 +6,7 @@ from pathlib import Path
 
 import provenformer as pf
 from provenformer.compiler.circuit import CompiledCircuit
-from provenformer.compiler.tokens import ProgramCircuit
+from provenformer.compiler.programs import ProgramCircuit
 
 Built = pf.Compiled | CompiledCircuit | pf.CompiledTokens
 

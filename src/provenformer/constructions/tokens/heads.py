@@ -38,13 +38,15 @@ def pick_scores(sheet: Sheet, pick: Pick) -> list[Dimension]:
     if len(pick.bias) > 1:
         found += _one_hot(sheet, SHARP * pick.bias.astype(np.float64))
     elif (pick.bias != pick.bias[0, 0]).any():
-        found.append((({}, SHARP), _vector(sheet, pick.bias[0].astype(np.float64), "order of tokens")))
+        by_square = (pick.bias[0] == -np.square(np.arange(pick.bias.shape[1]))).all()
+        name = "minus position squared" if by_square else "score of the position"
+        found.append((({}, SHARP), _vector(sheet, pick.bias[0].astype(np.float64), name)))
     return found
 
 
 def _one_hot(sheet: Sheet, scores: FloatArray) -> list[Dimension]:
     """scores[j, k], whatever they are: a dimension per key."""
-    here = [sheet.of_vector(row, f"is token {k}") for k, row in enumerate(np.eye(len(scores)))]
+    here = [sheet.of_vector(row, f"is at place {k}") for k, row in enumerate(np.eye(len(scores)))]
     return [
         (({here[j]: float(v) for j, v in enumerate(column) if v}, 0.0), {here[k]: 1.0})
         for k, column in enumerate(scores.T)

@@ -57,15 +57,23 @@ def lens_model(
     bridge.load_state_dict(weights, strict=True)
     bridge.requires_grad_(False)
     # where ids come in, whoever calls: a shorter sequence would be answered, and wrongly
-    bridge.get_submodule("embed").register_forward_pre_hook(partial(_require_length, network.seq_len))
+    bridge.get_submodule("embed").register_forward_pre_hook(partial(_require_ids, network.seq_len, len(tokens)))
     return bridge.eval()
 
 
-def _require_length(seq_len: int, _module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-    if inputs and inputs[0].shape[-1] != seq_len:
+def _require_ids(seq_len: int, size: int, _module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+    if not inputs:
+        return
+    ids = inputs[0]
+    if ids.shape[-1] != seq_len:
         raise ProvenformerError(
-            f"this model is about sequences of {seq_len} tokens, not of {inputs[0].shape[-1]}; compile a program with pad= for "
+            f"this model is about sequences of {seq_len} tokens, not of {ids.shape[-1]}; compile a program with pad= for "
             "shorter ones, and fill them up."
+        )
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+        raise ProvenformerError(
+            f"ids reach from {int(ids.min())} to {int(ids.max())}, and this model has tokens 0 to {size - 1}; give places in its "
+            "vocabulary."
         )
 
 

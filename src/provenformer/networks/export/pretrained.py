@@ -1,6 +1,7 @@
 """A circuit's torch module in a folder as models of transformers are kept: config.json and model.safetensors. Needs `torch`.
 
-This is an exchange format for weights: certificate and witness are not in it (`save` of a compiled circuit writes those).
+This is an exchange format for weights: certificate and witness are not in it (`save` of a compiled circuit writes those). With a
+disguised circuit goes how it is read: the names of the circuit's channels, `encode`, and a program's vocabulary.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import BadFolder, one_line
 from provenformer.base.files import atomic_path, read_json, write_json
 from provenformer.networks.circuit import CircuitBlock, CircuitNetwork, Head
-from provenformer.networks.disguise import Disguised
+from provenformer.networks.disguise import Disguised, DisguisedCircuit, DisguisedProgram
 
 if TYPE_CHECKING:
     from provenformer.networks.export.torch_module import CircuitBlocks
@@ -28,13 +29,14 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32}
 REMEDY = "write it again with save_pretrained."
 
 
-def save_pretrained(module: CircuitBlocks, path: str | Path) -> None:
-    """Write both files; an existing folder is replaced if it holds such a model and nothing else."""
+def save_pretrained(module: CircuitBlocks, path: str | Path, stated: dict[str, Any] | None = None) -> None:
+    """Write both files; an existing folder is replaced if it holds such a model and nothing else. `stated`: about its weights."""
     dtype = str(module.positions.dtype).removeprefix("torch.")
     config = {
         "model_type": MODEL_TYPE, "architectures": [type(module).__name__], "dtype": dtype,
         "token_dim": module.token_dim, "seq_len": module.seq_len, "hidden_size": module.model_dim,
         "num_hidden_layers": len(module.blocks), "hidden_act": "relu", "channels": list(module.channel_names),
+        **module.facts, **(stated or {}),
     }  # fmt: skip
     weights = {name: value.detach().contiguous() for name, value in module.state_dict().items()}
     with atomic_path(Path(path), may_replace=_require_ours) as folder:
@@ -59,9 +61,8 @@ def read_pretrained(path: str | Path) -> tuple[CircuitNetwork | Disguised, torch
         raise BadFolder(f"{folder / CONFIG} does not describe a {MODEL_TYPE} in float64 or float32; {REMEDY}")
     try:
         found = load_file(folder / WEIGHTS)
-        d, n, size = (int(config[name]) for name in ("token_dim", "seq_len", "hidden_size"))
-        network = _network(_Tensors({k: v.to(torch.float64).numpy() for k, v in found.items()}), d, n, size, names)
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        network = _network(_Tensors({k: v.to(torch.float64).numpy() for k, v in found.items()}), config)
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise BadFolder(
             f"{folder / WEIGHTS} is not the model of its {CONFIG} ({one_line(error)[:200]}); {REMEDY}"
         ) from error
@@ -89,10 +90,13 @@ class _Tensors:
         return any(name.startswith(prefix) for name in self.rest)
 
 
-def _network(tensors: _Tensors, d: int, n: int, size: int, names: list[Any]) -> CircuitNetwork | Disguised:
+def _network(tensors: _Tensors, config: dict[str, Any]) -> CircuitNetwork | Disguised:
     """The inverse of CircuitBlocks."""
+    d, n, size = (int(config[name]) for name in ("token_dim", "seq_len", "hidden_size"))
+    names = tuple(map(str, config["channels"]))
     embedding = tensors.take("embedding.weight", size, d)
-    if len(names) != size:
+    encode = tensors.take("encode", size, len(names)) if tensors.has("encode") else None
+    if encode is None and len(names) != size:
         raise ValueError(f"{len(names)} channels have names, not {size}")
     positions = tensors.take("positions", n, size).T
     blocks: list[CircuitBlock] = []
@@ -109,10 +113,27 @@ def _network(tensors: _Tensors, d: int, n: int, size: int, names: list[Any]) -> 
     W_out, b_out = tensors.take("readout.weight", d, size), tensors.take("readout.bias", d)
     if tensors.rest:
         raise ValueError(f"{min(tensors.rest)} belongs to no layer")
-    if np.array_equal(embedding, np.eye(size, d)):
-        return CircuitNetwork(d, n, tuple(blocks), positions, W_out, b_out, tuple(map(str, names)))
-    unknown = np.zeros((size, 0))  # how a disguised circuit is read is not in the file
-    return Disguised(d, n, embedding, positions, tuple(blocks), W_out, b_out, unknown, unknown.T)
+    if encode is None and np.array_equal(embedding, np.eye(size, d)):
+        return CircuitNetwork(d, n, tuple(blocks), positions, W_out, b_out, names)
+    if encode is None:  # trained further: what its directions hold is not known
+        encode, names = np.zeros((size, 0)), ()
+    known = tuple(map(str, config.get("recovered", ())))
+    if not set(known) <= set(names):
+        raise ValueError("a channel that is recovered has another name than any")
+    bounds = {str(name): float(bound) for name, bound in config.get("bounds", {}).items()}
+    made = Disguised(
+        d, n, embedding, positions, tuple(blocks), W_out, b_out, encode, names, known, float(config.get("noise", 0.0)), bounds
+    )  # fmt: skip
+    return DisguisedCircuit(**vars(made)) if "vocab" not in config else _with_tokens(made, config)
+
+
+def _with_tokens(made: Disguised, config: dict[str, Any]) -> DisguisedProgram:
+    """A program's disguise, with its tokens."""
+    vocab, output = tuple(config["vocab"]), config["output"]
+    if not vocab or len(set(vocab)) != len(vocab) or output not in ("tokens", "numbers"):
+        raise ValueError("vocab has a token twice, or none, or output is not tokens or numbers")
+    pad = vocab[-1] if config["padded"] else None
+    return DisguisedProgram(**vars(made), vocab=vocab, pad=pad, numeric=output == "numbers")
 
 
 def _head(tensors: _Tensors, at: str, size: int) -> Head:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import singledispatch
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -165,10 +166,15 @@ class WideTorchBlock(nn.Module):
 class CircuitBlocks(nn.Module):
     """A circuit (networks/circuit.py), float64; `.float()` makes it float32, for which it has a bound of its own."""
 
+    encode: Tensor | None  # (D', D) of a disguised circuit: how its state is made from the circuit's
+
     def __init__(self, network: CircuitNetwork | Disguised) -> None:
         super().__init__()
         self.token_dim, self.seq_len, self.model_dim = network.token_dim, network.seq_len, network.model_dim
         self.channel_names = network.channel_names
+        disguised = network if isinstance(network, Disguised) else None
+        self.register_buffer("encode", None if disguised is None else torch.from_numpy(disguised.encode.copy()))
+        self.facts: dict[str, Any] = {} if disguised is None else disguised.facts  # what else its folder says
         self.embedding = _linear(network.embedding)  # a plain layer: what verifiers and others read
         self.blocks = nn.ModuleList(CircuitTorchBlock(block) for block in network.circuit_blocks)
         self.positions = nn.Parameter(torch.from_numpy(network.positions.T.copy()))  # (n, D): tokens in rows

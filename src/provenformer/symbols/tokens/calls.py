@@ -104,7 +104,7 @@ def _over_keys(how: str, array: Tokens) -> tuple[Lin, bool]:
         return (found if how == "sum" else lower.add(g, (Fraction(1, n), found))), False
     if how in ("argmax", "argmin") and array.chosen is None:
         at, there = (s if how == "argmax" else s.negated()).extreme(-1)
-        return lower.gate(g, there, at, f"the first token with {s.words}, or 0"), False
+        return lower.gate(g, there, at, f"the place of the first token with {s.words}, or 0"), False
     if how in ("max", "min") and array.chosen is not None and array.chosen.known:
         return _extreme_position(array, s, array.chosen, how), False
     raise Refused(
@@ -123,14 +123,16 @@ def _extreme_position(array: Tokens, s: Selector, chosen: Lin, how: str) -> Lin:
         raise Refused(
             f"np.{how}(np.where(selected, p, c)) needs p that rises or falls with the position, and c beyond all p."
         )
-    at, there = s.extreme(1 if (steps[0] > 0) == (how == "max") else -1)
+    sign = 1 if (steps[0] > 0) == (how == "max") else -1
+    at, there = s.extreme(sign)
     held = lower.table(g, at, lambda k: Fraction(int(chosen.constant[int(k)]), chosen.den), f"number of {g.words(at)}")
     above = lower.add(g, (1, held), (-array.otherwise, lower.constant(g, 1)))
-    word = "last" if how == "max" else "first"
+    what = "place" if held.key == at.key else "number"
+    which = f"the {what} of the {'last' if sign > 0 else 'first'} token with {s.words}"
     return lower.add(
         g,
         (array.otherwise, lower.constant(g, 1)),
-        (1, lower.product(g, there, above, f"the {word} token with {s.words}, or none")),
+        (1, lower.product(g, there, above, f"{which}, or 0")),
     )
 
 
@@ -213,7 +215,9 @@ def argsort(array: Any, axis: Any = -1, **given: Any) -> Tokens:
     return Tokens(
         g,
         (n,),
-        lower.inverse(g, ranks, lower.position(g), f"the token whose rank by {g.words(array.lin)} is the own place"),
+        lower.inverse(
+            g, ranks, lower.position(g), f"the place of the token whose rank by {g.words(array.lin)} is the own place"
+        ),
     )
 
 
@@ -268,7 +272,7 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, **unknown: Any) -> Tokens:
         if start or size == 1:
             source = np.where(here, k - start if size > 1 else 0, -1)
             placed = lower.moved(g, placed, source, _away(-start))
-        where = f"from token {start} on" if start + size == n else f"tokens {start} to {start + size - 1}"
+        where = f"from place {start} on" if start + size == n else f"places {start} to {start + size - 1}"
         words = f"{g.words(placed)} ({where})"
         found.append((1, lower.product(g, g.lin(here.astype(np.int64)), placed, words)))
         start += size
@@ -299,7 +303,7 @@ def indexed(array: Tokens, item: Any) -> Tokens:
     kept = np.arange(size)[chosen]
     if kept.ndim > 1 or kept.size > n:
         raise Refused(f"an index of shape {kept.shape} does not fit {n} tokens.")
-    words = f"of token {int(kept)}" if kept.ndim == 0 else "of a known token"
+    words = f"at place {int(kept)}" if kept.ndim == 0 else "of a known token"
     if kept.ndim == 0 or kept.size == 1:
         weights = (np.arange(n) == int(kept.ravel()[0])).astype(np.int64)[None]
         lin = array.lin if size == 1 else lower.total(g, weights, array.lin, lambda name: f"{name} {words}")  # type: ignore[arg-type]

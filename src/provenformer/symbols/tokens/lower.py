@@ -16,7 +16,6 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.symbols.tokens.graph import TABLE_LIMIT, Ints, Lin, Part, Pick, TokenGraph, Total, Units
 
 ONE_DIGIT = 24  # tokens up to which a position is one number in the scores of heads
-TOO_OFTEN = ", the own one too often"
 SMALLEST_STEP = 2.0**-12  # between values of a table's argument: below, float32 does not tell them apart
 Function = Callable[[Fraction], int | Fraction | bool]
 
@@ -292,12 +291,17 @@ def _total(graph: TokenGraph, weights: Ints, atom: int, words: Callable[[str], s
     if missing.any():
         balanced = weights + np.diag(missing)
         own = product(graph, graph.lin(missing), graph.atom(atom), f"what the own token adds too often to the {name}")
-        both = _total(graph, balanced, atom, lambda _: f"{name}{TOO_OFTEN}")
+        both = _total(graph, balanced, atom, lambda _: f"{name}{too_often(graph, missing)}")
         low, high = weights @ source.low, weights @ source.high
         return graph.state(add(graph, (1, both), (-1, own)), low, high, name)
     low, high = weights @ source.low, weights @ source.high
     number = graph.add(Total(weights, atom), low, high, len(weights) == 1, name)
     return graph.atom(number)
+
+
+def too_often(graph: TokenGraph, missing: Ints) -> str:
+    """How often the own token is counted beyond its share, where it makes up for what is missing."""
+    return f", the own one {graph.words(graph.lin(missing))} times too often" if missing.any() else ""
 
 
 def moved(graph: TokenGraph, lin: Lin, source: Ints, words: str) -> Lin:
@@ -339,7 +343,7 @@ def gather(graph: TokenGraph, value: Lin, index: Lin) -> Lin:
             f"an index of tokens ranges from {low} to {high}, not within 0 to {n - 1}; bound it, say np.clip(index, 0, {n - 1})."
         )
     named = graph.words(index)
-    at = f"at {named}" if named.startswith("the ") else f"at token {named}"
+    at = f"at {named}" if named.startswith("the ") else f"at place {named}"
     if index.known:
         return moved(graph, value, index.constant, at)
     own, keys = digits(graph, index), digits(graph, position(graph))
@@ -379,7 +383,7 @@ def first_largest(graph: TokenGraph, value: Lin, sign: int) -> Lin:
     """The first token of largest (smallest) value: scores n v(k) - k differ."""
     n = graph.seq_len
     key = add(graph, (sign * n * value.den, value))
-    words = f"the first token of {'largest' if sign > 0 else 'smallest'} {graph.words(value)}"
+    words = f"the place of the first token of {'largest' if sign > 0 else 'smallest'} {graph.words(value)}"
     return pick(graph, [constant(graph, 1)], [key], -np.arange(n)[None], position(graph), "order", words)
 
 

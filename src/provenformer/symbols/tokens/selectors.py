@@ -19,7 +19,6 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.symbols.tokens.graph import TABLE_LIMIT, Ints, Lin, TokenGraph, grouped
 from provenformer.symbols.tokens.lower import (
     ONE_DIGIT,
-    TOO_OFTEN,
     add,
     constant,
     ends,
@@ -31,6 +30,7 @@ from provenformer.symbols.tokens.lower import (
     product,
     table,
     table2,
+    too_often,
     total,
     two_digits,
     units,
@@ -116,7 +116,7 @@ class Selector:
             )
         sums = mask.sum(axis=1)
         missing = int(sums.max()) - sums
-        often = TOO_OFTEN if missing.any() else ""
+        often = too_often(g, missing)
         mask = mask + np.diag(missing)
         mask = mask[:1] if (mask == mask[0]).all() else mask
         highest = int(sums.max()) * (1 if value is None else int(ends(g, value)[1]))
@@ -174,10 +174,11 @@ class Selector:
         queries = [add(g, (n, query)) for query in queries]
         bias = sign * np.arange(n)[None] - np.where(mask | ~some[:, None], 0, (span + 3) * n)
         bias = bias[:1] if (bias == bias[0]).all() else bias
-        found = f"the {'last' if sign > 0 else 'first'} token with {self.words}, if any"
+        found = f"the place of the {'last' if sign > 0 else 'first'} token with {self.words}, if any"
         at = pick(g, queries, keys, bias, position(g), "order", found)
         held = pick(g, queries, keys, bias, self.key, "order", f"{g.words(self.key)} at {found}")
-        match = _matched(g, truth, self.query, held, self.key, f"[what was found has {self.words}]")
+        aside = "" if mask.all() else ", places aside"
+        match = _matched(g, truth, self.query, held, self.key, f"[what was found has {self.words}{aside}]")
         return at, gate(g, g.lin(some.astype(np.int64)), match, f"[there is a token with {self.words}]")
 
     def _kinds(self, truth: Truth) -> tuple[list[Lin], list[Lin], int]:
