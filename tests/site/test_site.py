@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from examples import blocks, run_python
@@ -107,14 +108,21 @@ def test_mixers_page() -> None:
 def test_mixers_page_from_start_to_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], shell: Callable[[str], None]
 ) -> None:
-    """mixers.md: swap, fine-tune, save, load; the accuracy is the same three times."""
+    """mixers.md: swap, fine-tune, save, load; the accuracy is the same three times; the Trainer's model comes back."""
     pytest.importorskip("transformers")
-    made, commands, used = (b for b in blocks(DOCS / "mixers.md") if b.reason and "from_start_to_end" in b.reason)
+    torch = pytest.importorskip("torch")
+    made, commands, used, by_trainer = (
+        b for b in blocks(DOCS / "mixers.md") if b.reason and "from_start_to_end" in b.reason
+    )
     with contextlib.chdir(tmp_path):
         exec(made.code, {})
         shell(commands.code)
         exec(used.code, {})
-    trained, *evaluated, counted = capsys.readouterr().out.strip().split("\n")
+        printed, names = capsys.readouterr().out, dict[str, Any]()
+        exec(by_trainer.code, names)
+        left, back = names["trainer"].model.state_dict(), names["model"].state_dict()
+        assert all(torch.equal(left[name], back[name]) for name in back)
+    trained, *evaluated, counted = printed.strip().split("\n")
     found = float(trained.split()[1].rstrip(","))
     assert found > 0.9
     assert float(counted) == pytest.approx(found, abs=5e-5)

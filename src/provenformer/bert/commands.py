@@ -135,10 +135,10 @@ def _how_to_load(folder: Path) -> str:
     """For whoever wants to use it."""
     config = read_json(folder / "config.json")
     if "replaced_attention" in config:
-        call = f'pipeline("text-classification", model=load_model("{folder}"), tokenizer="{folder}")'
+        call = f'pipeline("text-classification", model=load_model("{folder}"), tokenizer="{folder}", truncation=True)'
         return f"from provenformer.bert import load_model; {call}"
     ours = "import provenformer.bert; " if config.get("model_type") == "mixer-bert" else ""
-    return f'{ours}pipeline("text-classification", model="{folder}")'
+    return f'{ours}pipeline("text-classification", model="{folder}", truncation=True)'
 
 
 def evaluate(run: Path, data: Path) -> None:

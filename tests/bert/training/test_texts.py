@@ -183,7 +183,7 @@ def test_pairs_and_a_part_held_out(tmp_path: Path) -> None:
     train = write(tmp_path / "pairs.jsonl", table)
     said = run("--model", model_folder(tmp_path / "base"), "--train", train, "--output", tmp_path / "run", *QUICK)
     assert re.search(r"accuracy 0\.\d{4}|accuracy 1\.0000", said)
-    assert f'pipeline("text-classification", model="{tmp_path / "run/model"}")' in said
+    assert f'pipeline("text-classification", model="{tmp_path / "run/model"}", truncation=True)' in said
     config = json.loads((tmp_path / "run/model/config.json").read_text())
     assert config["id2label"] == {"0": "0", "1": "1"}
 
@@ -234,6 +234,8 @@ def test_early_stopping_keeps_the_best_and_resumes_the_same(tables: Path, tmp_pa
     accuracies = [entry["accuracy"] for entry in log if "accuracy" in entry]
     assert len(accuracies) < 30
     assert result["metrics"]["accuracy"] == max(accuracies)
+    best = [entry["valid_loss"] for entry in log if entry.get("accuracy") == max(accuracies)]
+    assert result["metrics"]["valid_loss"] == pytest.approx(min(best), rel=1e-6)
     assert accuracies.index(max(accuracies)) == len(accuracies) - 3
     expected = load_file(tmp_path / "whole/model/model.safetensors")
 
@@ -270,7 +272,7 @@ def test_early_stopping_keeps_the_best_and_resumes_the_same(tables: Path, tmp_pa
         ),
         ("text,label\nx,1\ny,0\n", ("--epochs", -1), "the options: epochs=-1.0 must be above 0"),
         ("text,label\nx,1\ny,0\n", ("--text", "a", "--text", "b", "--text", "c"), "more than a pair"),
-        ('text,label\n"x,1\ny,0\n', (), "cannot be read as UTF-8 table"),
+        ('text,label\n"x,1\ny,0\n', (), "is not quoted as CSV is"),
         ("\udcff", (), "cannot be read as UTF-8 table"),
     ],
 )
@@ -297,8 +299,11 @@ def test_other_mistakes_are_one_line(tables: Path, tmp_path: Path) -> None:
         "mood",
         *QUICK,
     )
-    with pytest.raises(ProvenformerError, match="has no tokenizer"):
+    with pytest.raises(ProvenformerError, match="is no folder; give that of a saved model"):
         run("--model", tmp_path / "nothing", *where)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ProvenformerError, match="has no tokenizer"):
+        run("--model", tmp_path / "empty", *where)
     (tmp_path / "dev.csv").write_text("review,mood\nx,sideways\n")
     with pytest.raises(ProvenformerError, match="row 1: label 'sideways' is not among down, up"):
         run("--model", base, *where, "--dev", tmp_path / "dev.csv")

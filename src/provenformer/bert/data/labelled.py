@@ -67,8 +67,9 @@ def label_numbers(path: Path, labels: list[str | float], names: list[str]) -> li
     places = {name: place for place, name in enumerate(names)}
     for number, label in enumerate(labels, 1):
         if label not in places:
+            remedy = "use --regression for numbers, or correct it" if _is_number(str(label)) else "correct it"
             known = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-            raise ProvenformerError(f"{path}, row {number}: label {shown(label)} is not among {known}; correct it")
+            raise ProvenformerError(f"{path}, row {number}: label {shown(label)} is not among {known}; {remedy}")
     return [places[str(label)] for label in labels]
 
 
@@ -99,7 +100,11 @@ def _separated(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     found = f"{path}, row {number} has {len(values)} fields and the header {len(names)}"
                     raise ProvenformerError(f"{found}; quote texts that hold a separator")
                 yield number, dict(zip(names, values, strict=True))
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error, csv.Error) as error:
+    except csv.Error as error:
+        raise ProvenformerError(
+            f"{path} is not quoted as CSV is ({error}); close every quote, double those inside"
+        ) from None
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise ProvenformerError(f"{path} cannot be read as UTF-8 table ({error}); convert it") from None
 
 
@@ -112,7 +117,7 @@ def _columns(path: Path, row: dict[str, Any], texts: tuple[str, ...], label: str
         missing = f"no {found[0]!r}" if len(found) == 1 else "not those of the texts"
         raise ProvenformerError(f"{has}, {missing if found else 'none with a usual name'}; name the texts with --text")
     if target not in row:
-        raise ProvenformerError(f"{has}, no {target or 'label'!r}; name that of the labels with --label")
+        raise ProvenformerError(f"{has}, no {target or 'label'!r}; name that of the labels with --label, or rename it")
     return found, target
 
 
@@ -133,7 +138,9 @@ def _name(row: dict[str, Any], column: str, where: str) -> str:
 def _number(row: dict[str, Any], column: str, where: str) -> float:
     label = row.get(column)
     if not isinstance(label, str | int | float) or isinstance(label, bool) or not _is_number(str(label)):
-        raise ProvenformerError(f"{where}: {column} = {shown(label)} is not a finite number; remove or correct the row")
+        raise ProvenformerError(
+            f"{where}: {column} = {shown(label)} is not a finite number; correct the row, or leave out --regression"
+        )
     return float(label)
 
 

@@ -57,6 +57,8 @@ def replace_attention(
     """
     stack = encoder_layers(model)
     chosen = [layers] if isinstance(layers, int) else list(layers)
+    if not chosen or not all(isinstance(index, int) for index in chosen):
+        raise ProvenformerError(f"layers={layers!r} names no layers by number; give them as in layers=[0, 1]")
     for index in chosen:
         if not 0 <= index < len(stack):
             raise ProvenformerError(f"layer {index} does not exist; {type(model).__name__} has 0 to {len(stack) - 1}")

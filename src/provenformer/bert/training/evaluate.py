@@ -15,7 +15,11 @@ def evaluate_run(run: Path, data: Path, processes: Processes | None = None) -> d
     """Metrics of the run's model: pre-training on prepared data, fine-tuning on a file of its task."""
     plan = run / "result.json"
     if not plan.exists():
-        raise ProvenformerError(f"{run} holds no finished run; run `provenformer bert pretrain` or `finetune` into it")
+        whole = f"give the folder of the whole run, {run.parent}"
+        remedy = (
+            whole if (run.parent / plan.name).exists() else "run `provenformer bert pretrain` or `finetune` into it"
+        )
+        raise ProvenformerError(f"{run} holds no finished run; {remedy}")
     asked = read_result(run)["asked"].get("settings")
     if isinstance(asked, dict) and asked.get("task") == "text":
         return evaluate_texts(build_settings(TextSettings, asked, str(plan)), run / "model", data, processes)

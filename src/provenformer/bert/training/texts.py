@@ -183,9 +183,11 @@ def finetune_texts(
                 sign, metric = (-1, "valid_loss") if settings.regression else (1, "accuracy")
                 best = Best(output / "best.safetensors", metric, sign, settings.patience)
                 settings = replace(settings, evaluate_every=settings.evaluate_every or an_epoch)
+            settings = replace(settings, checkpoint_every=min(settings.checkpoint_every, an_epoch))
             metrics = train(model, task, settings, steps, output, processes, best)
             if scale:
                 _unscale(model, *scale)
+            tokenizer.model_max_length = settings.seq_len  # so that `truncation=True` cuts where training did
             return run.finish(model, tokenizer.save_pretrained, metrics)
 
 
@@ -208,6 +210,8 @@ def evaluate_texts(
 
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer of a saved model, as transformers finds it."""
+    if not folder.is_dir():
+        raise ProvenformerError(f"{folder} is no folder; give that of a saved model")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except Exception as error:  # its files may be anything
