@@ -92,7 +92,7 @@ def test_a_program_on_tokens(client: TestClient) -> None:
     tokens = [1, 2, 3, 1, 2, 0]
     look = post(client, "/api/circuit-look", form | {"tokens": [[v] for v in tokens]})
     assert np.rint(look["output"])[0].tolist() == c(tokens) == look["target"][0]
-    assert look["patterns"][0]["looks"] == "looks 1 token ahead"
+    assert look["patterns"][0]["looks"] == "looks 1 token ahead, around the end"
     assert look["patterns"][0]["tokens"] == list("123120")
     for node, error in zip(answer["circuit"]["nodes"], look["errors"], strict=True):
         assert error <= node["bound"]
