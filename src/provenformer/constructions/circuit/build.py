@@ -44,6 +44,7 @@ UNDERFLOW = {"float64": 2.0**-900, "float32": 2.0**-80}  # what numbers below th
 MODERATE = 2.0**40  # weights up to which UNDERFLOW holds in float32
 SPARE = 1e-3  # a product's range is planned this much wider, so that the errors of float32 fit too
 ROUNDS = 12
+MOST_PIECES = 2.0**40  # of a square: far beyond any limit on units
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +218,10 @@ class _Workshop:
             radii = tuple(
                 (v.high - v.low) / 2 * (1 + SPARE) + 2 * errors.of(v) + 1e-9 * v.largest + 1e-300 for v in arguments
             )
-            pieces = max(3, int(np.ceil(np.sqrt(radii[0] * radii[1] / budget.within[part.index]))))
+            wanted = float(np.sqrt(radii[0] * radii[1] / budget.within[part.index]))
+            if not wanted < MOST_PIECES:
+                raise TooWide(f"a product of values up to {radii[0]:.3g} and {radii[1]:.3g}")
+            pieces = max(3, int(np.ceil(wanted)))
             return SquareUnits(part, x, y, pieces + (pieces + 1) % 2, (radii[0], radii[1]))
         if isinstance(operation, PairMean):
             return NodeUnits.of(part, operation, arguments)
