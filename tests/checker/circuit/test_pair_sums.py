@@ -230,11 +230,12 @@ def test_attacks_change_what_the_network_computes() -> None:
 
 
 def nearest_below(share: float) -> pf.Target:
-    """Of every token: how far it is above each of the others, and above a share of the next; each token is read by itself."""
+    """How far every token is above each of the others, of all but the first and a share of the next; tokens are read singly."""
 
     def fn(x: Any) -> Any:
         parts = [
-            np.maximum(x - x[..., k : k + 1] - share * x[..., (k + 1) % N : (k + 1) % N + 1], 0.0) for k in range(N)
+            np.maximum(x - x[..., k : k + 1] - (k > 0) * share * x[..., (k + 1) % N : (k + 1) % N + 1], 0.0)
+            for k in range(N)
         ]
         return sum(parts) / N
 
@@ -242,10 +243,12 @@ def nearest_below(share: float) -> pf.Target:
 
 
 def test_a_head_cannot_claim_a_token_that_its_gate_does_not_let_through() -> None:
-    """The network has no share of the next token; claims that say so make it look like the function that has."""
+    """The network has no share of the next token; claims, all but the first, make it look like the function that has."""
     network = pf.compile(nearest_below(0.0), tolerance=1e-6, norm_order=np.inf, construction="circuit").network
     forged = tuple(
-        replace(c, rows=c.rows + 0.5 * np.roll(c.rows, 1, axis=-1)) if c.rows is not None and c.layers == 3 else c
+        replace(c, rows=c.rows + 0.5 * np.roll(c.rows, 1, axis=-1))
+        if c.rows is not None and c.layers == 3 and not c.rows[0, 0]
+        else c
         for c in network.witness
     )
     target = nearest_below(0.5)
