@@ -115,3 +115,10 @@ def test_ramp_and_clip_of_what_is_no_table(kind: str, false: dict[str, Any], tmp
     _others()[kind].save(tmp_path / "net")
     assert pf.verify(tmp_path / "net")
     assert "clip" in refused(tmp_path / "net", false)
+
+
+@pytest.mark.parametrize("value", ["x", None, [1], {"a": 1}, -1.0], ids=str)
+def test_a_tolerance_that_is_none(compiled: tuple[pf.Compiled, Path], value: Any) -> None:
+    """It is shown on the page about a network."""
+    c, folder = compiled
+    assert "tolerance" in refused(folder, {"details": {**c.certificate.details, "tolerance": value}})

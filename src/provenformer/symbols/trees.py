@@ -235,7 +235,10 @@ def _gathered(graph: Graph, formula: Formula, row: Lin, column: Lin) -> Lin:
 
 def _sum_of_pieces(graph: Graph, formula: Formula, row: Lin, column: Lin) -> Lin | None:
     """own * sum of curve(weight * (row_j + column_k) + shift) + constant, if the kernel is such a function, else None."""
-    n, alone = graph.seq_len, all(t.mix is None and not graph.atoms[i].uniform for i, t in column.terms.items())
+    n = graph.seq_len
+    # what is read of another token in the row is not to be taken for a column
+    both = [t for i in column.terms for t in (column.terms[i], row.terms.get(i)) if t is not None]
+    alone = all(t.mix is None for t in both) and not any(graph.atoms[i].uniform for i in column.terms)
     if n < FEWEST_GATHERED or not alone or not len(row.constant) == len(column.constant) == 1:
         return None
     (a, b), (c, d) = hull(graph, row), hull(graph, column)

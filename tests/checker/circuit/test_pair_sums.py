@@ -69,6 +69,29 @@ def test_all_at_once_is_proved_as_one_by_one(name: str) -> None:
         assert getattr(fast, arithmetic) == pytest.approx(getattr(slow, arithmetic), rel=0.5)
 
 
+ROWS: dict[str, Callable[[Any], Any]] = {
+    "less the first": lambda x: x - x[..., :1],
+    "less the difference of two": lambda x: x + x[..., 1:2] - x[..., 2:3],
+    "less the mean": lambda x: x - np.mean(x, axis=-1, keepdims=True),
+    "of the other end": lambda x: x[..., ::-1],
+    "times the place": lambda x: x * np.arange(N),
+    "the largest": lambda x: np.max(x, axis=-1, keepdims=True) + 0 * x,
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_that_know_other_tokens(name: str) -> None:
+    """They are no columns: such functions are gathered one by one where they must be, and accepted."""
+    row = ROWS[name]
+
+    def fn(x: Any) -> Any:
+        return np.sum(np.maximum(row(x)[..., :, None] - x[..., None, :], 0.0), axis=-1) / N
+
+    target = pf.Target(fn, 1, N, equivariant=False, support=(-1.0, 2.0), name=name)
+    c = pf.compile(target, tolerance=1e-3, norm_order=np.inf, construction="circuit")
+    assert off(c.network, target) <= c.certificate.bound <= 1e-6
+
+
 def test_gates_are_found() -> None:
     found: list[int] = []
 

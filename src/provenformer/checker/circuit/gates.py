@@ -40,7 +40,7 @@ def write_gates(block: CircuitBlock, state: State, claims: dict[int, Claim]) -> 
     offsets, rounding = arguments(rows, block.b_1[units], state)
     if offsets.shape[1] == 1:  # the same at every token: these are no gates
         return {}
-    plain = (np.count_nonzero(varying, axis=1) == 1) & (np.abs(signs) == 1)
+    plain = np.count_nonzero(varying, axis=1) == 1
     plain &= (varying[np.arange(len(units)), source] == signs) & (offsets[np.arange(len(units)), tokens[at]] == 0)
     plain &= _is_off_elsewhere(offsets, rounding, state.size[source], tokens[at])
     found, reach = {}, defaultdict[int, list[float]](list)  # which token it is makes no difference to that

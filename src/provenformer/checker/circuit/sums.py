@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from provenformer.base.arrays import FloatArray
 from provenformer.base.errors import Rejected
 from provenformer.checker.circuit.errors import Error
-from provenformer.checker.circuit.linear import Combination, inner, of_lin
+from provenformer.checker.circuit.linear import Combination, of_lin
 from provenformer.checker.circuit.precision import UNIT
 from provenformer.checker.circuit.ranges import range_of
 from provenformer.checker.circuit.state import Channel
 from provenformer.checker.circuit.units import (
     Direction,
     Written,
+    fitted,
     left_over,
     reading_error,
     rest_of,
@@ -71,7 +72,7 @@ def write_pair_sum(written: Written, operation: PairSum, claim: Combination, bef
 
 def _split(written: Written, row: Combination, column: Combination) -> Split:
     """Of every unit one token's atoms apart from one direction of all other channels, which must be u."""
-    state, n = written.state, written.state.seq_len
+    state = written.state
     known = _known_tokens(written, column)
     channels = np.array(sorted(known), dtype=np.intp)
     tokens_of, atoms_of = (np.array([known[c][i] for c in channels.tolist()], dtype=np.intp) for i in (0, 1))
@@ -83,14 +84,7 @@ def _split(written: Written, row: Combination, column: Combination) -> Split:
     tokens = tokens_of[np.argmax(there, axis=1)]
     if (there & (tokens_of != tokens[:, None])).any():
         raise Rejected(f"{written.where}: a unit reads more than one token of its column")
-    u = row.without_constant()
-    lead = int(np.argmax(np.abs(written.coefficients) * np.abs(rows).max(axis=1)))
-    norm = inner(u, u, n)
-    scale = inner(state.value(rows[lead]), u, n) / norm if norm else 0.0
-    if not np.isfinite(scale) or scale == 0:
-        raise Rejected(f"{written.where}: its units read nothing of its row")
-    direction = rows[lead] / scale
-    slopes = (rows @ direction) / float(direction @ direction)
+    direction, slopes = fitted(written, rows, written.coefficients, row.without_constant())
     rest, error = rest_of(state, rows, slopes[:, None] * direction), np.zeros(len(UNIT))
     for atom, part in column.parts.items():
         here = atoms_of == atom

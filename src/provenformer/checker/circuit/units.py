@@ -107,9 +107,17 @@ class Direction:
 
 def _direction(written: Written, wanted: Combination, keep: NDArray[np.intp]) -> Direction:
     """The direction that units `keep` read, compared with `wanted` (no constant). Deviations of it and of units become error."""
+    state, rows = written.state, written.varying[keep]
+    row, slopes = fitted(written, rows, written.coefficients[keep], wanted)
+    return Direction(keep, row, reading_error(state, row, wanted), slopes, rest_of(state, rows, slopes[:, None] * row))
+
+
+def fitted(
+    written: Written, rows: FloatArray, weights: FloatArray, wanted: Combination
+) -> tuple[FloatArray, FloatArray]:
+    """(row, slopes): row @ state is about `wanted` (no constant), and rows about slopes times row. No bound rests on it."""
     state, n = written.state, written.state.seq_len
-    rows, weights = written.varying[keep], np.abs(written.coefficients[keep])
-    lead = int(np.argmax(weights * np.abs(rows).max(axis=1)))
+    lead = int(np.argmax(np.abs(weights) * np.abs(rows).max(axis=1)))
     norm = inner(wanted, wanted, n)
     scale = inner(state.value(rows[lead]), wanted, n) / norm if norm else 0.0
     if not np.isfinite(scale) or scale == 0:
@@ -117,7 +125,7 @@ def _direction(written: Written, wanted: Combination, keep: NDArray[np.intp]) ->
     row = rows[lead] / scale
     slopes = (rows @ row) / float(row @ row)
     slopes[lead] = scale
-    return Direction(keep, row, reading_error(state, row, wanted), slopes, rest_of(state, rows, slopes[:, None] * row))
+    return row, slopes
 
 
 def reading_error(state: State, row: FloatArray, wanted: Combination) -> Error:
