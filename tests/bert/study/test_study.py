@@ -141,7 +141,7 @@ def test_recipes_are_chosen_on_text_of_their_own(done: Path, data: StudyData, se
 def test_tables_need_no_data(done: Path, tmp_path: Path) -> None:
     shown = ["study", done / "study.toml", "--results", done / "results"]
     said = invoke(*shown, "--table-only", "--output", tmp_path / "out")
-    written = [(tmp_path / "out" / name).read_text() for name in ("table.md", "recipes.md")]
+    written = [(tmp_path / "out" / name).read_text() for name in ("table.md", "recipes.md", "comparisons.md")]
     assert said == "".join(f"{text}\n" for text in written)
     assert said in (done / "said").read_text()
     assert "(88.3M)" in said

@@ -1,5 +1,6 @@
 """Studies: a search for recipes, runs of several models and seeds, their table and figures."""
 
+from provenformer.bert.study.comparisons import comparison_table
 from provenformer.bert.study.recipes import recipe_table
 from provenformer.bert.study.run import run_study
 from provenformer.bert.study.settings import StudyData, StudySettings
@@ -9,6 +10,7 @@ __all__ = [
     "Estimate",
     "StudyData",
     "StudySettings",
+    "comparison_table",
     "estimate",
     "recipe_table",
     "run_study",

@@ -19,7 +19,7 @@ def draw(settings: StudySettings, results: Path, path: Path, only: list[str] | N
     The first model's level is a dashed line. One seed has no interval.
     """
     estimates = summary(settings, results, only)
-    models, metrics = list(estimates), metrics_of(estimates)
+    models, metrics = list(estimates), metrics_of(estimates.values())
     columns = min(3, len(metrics))
     rows = math.ceil(len(metrics) / columns)
     figure = _figure(3.2 * columns, 2.8 * rows + 0.4)

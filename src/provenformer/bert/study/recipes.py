@@ -15,6 +15,7 @@ from provenformer.bert.runtime.metric_log import last_entry
 from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.provenance import provenance
 from provenformer.bert.settings import build_settings
+from provenformer.bert.study.markdown import bold_if, markdown_table
 from provenformer.bert.study.results import Trial, read_trials
 from provenformer.bert.study.settings import StudyData, StudySettings
 from provenformer.bert.training.finetune import FinetuneSettings, finetune
@@ -177,12 +178,12 @@ def recipe_table(settings: StudySettings, results: Path, models: list[str] | Non
 
 def _rows(title: str, searches: dict[str, Search]) -> str:
     recipes = list(next(iter(searches.values())).asked) if searches else []
-    lines = [f"| {title} | " + " | ".join(recipes) + " |", "|" + "---|" * (1 + len(recipes))]
+    rows = []
     for model, search in searches.items():
         if done := search.done():
             best = search.chosen()
-            lines.append("| " + " | ".join([model, *(_cell(done.get(name), name == best) for name in recipes)]) + " |")
-    return "\n".join([*lines, ""]) if len(lines) > 2 else ""
+            rows.append([model, *(_cell(done.get(name), name == best) for name in recipes)])
+    return markdown_table([title, *recipes], rows) if rows else ""
 
 
 def _cell(trial: Trial | None, best: bool) -> str:
@@ -193,4 +194,4 @@ def _cell(trial: Trial | None, best: bool) -> str:
     percent = {name: f"{100 * trial[name]:.1f}" for name in ("mask_token_accuracy", "accuracy", "f1") if name in trial}
     masked = percent.get("mask_token_accuracy")
     text = f"{trial['loss']:.3f} ({masked})" if masked else next(iter(percent.values()))
-    return f"**{text}**" if best else text
+    return bold_if(best, text)

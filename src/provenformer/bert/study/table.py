@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from scipy import stats
 
 from provenformer.base.errors import ProvenformerError
+from provenformer.bert.study.markdown import markdown_table
 from provenformer.bert.study.run import finished
 from provenformer.bert.study.settings import StudySettings
 
@@ -26,6 +27,11 @@ class Estimate:
     def __str__(self) -> str:
         spread = "" if self.half_width is None else f" ± {100 * self.half_width:.1f}"
         return f"{100 * self.mean:.1f}{spread}"
+
+    @property
+    def decided(self) -> bool:
+        """Whether the interval is there and does not hold 0: of a difference, whether the seeds tell its sign."""
+        return self.half_width is not None and abs(self.mean) > self.half_width
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -54,17 +60,17 @@ def summary(settings: StudySettings, results: Path, models: list[str] | None = N
     return found
 
 
-def metrics_of(found: dict[str, dict[str, Estimate]]) -> list[str]:
-    """All metrics that a model has."""
-    return list(dict.fromkeys(metric for row in found.values() for metric in row))
+def metrics_of(found: Iterable[dict[str, Estimate]]) -> list[str]:
+    """All metrics that one of them has."""
+    return list(dict.fromkeys(metric for row in found for metric in row))
 
 
 def table(settings: StudySettings, results: Path, models: list[str] | None = None) -> str:
     """The study as Markdown: percent, mean ± half a 95 % interval, the paper's numbers in brackets."""
     found = summary(settings, results, models)
-    metrics = metrics_of(found)
+    metrics = metrics_of(found.values())
     head = ["model", "seeds", "recipe", "parameters", "CPU hours", *(metric.replace("_", " ") for metric in metrics)]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    rows = []
     for model, row in found.items():
         several = list(finished(settings, results, model))
         paper = settings.paper.get(model, {})
@@ -72,8 +78,8 @@ def table(settings: StudySettings, results: Path, models: list[str] | None = Non
         size = f"{several[0]['parameters']:,}{_bracketed(paper.get('parameters'))}"
         hours = sum(sum(result["cpu_seconds"].values()) for result in several) / 3600
         first = [model, str(len(several)), several[0]["recipe"], size, f"{hours:.1f}"]
-        lines.append("| " + " | ".join([*first, *cells]) + " |")
-    return "\n".join([f"# {settings.title}", "", *lines, ""])
+        rows.append([*first, *cells])
+    return f"# {settings.title}\n\n{markdown_table(head, rows)}"
 
 
 def _bracketed(number: Any) -> str:
