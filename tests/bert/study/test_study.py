@@ -255,6 +255,22 @@ def test_a_setting_that_is_new_counts_as_its_default(results: Path, settings: St
         table(changed, results)
 
 
+def test_a_task_may_take_the_recipe_of_another(
+    done: Path, results: Path, data: StudyData, settings: StudySettings, tmp_path: Path
+) -> None:
+    both = dataclasses.replace(settings, finetune=settings.finetune | {"squad": {**SQUAD, "recipe_of": "mnli"}})
+    shutil.copytree(done / "runs/attention", tmp_path / "runs/attention")
+    run_study(both, data, tmp_path / "runs", results, only=["attention"], seeds=[0])
+    found = read(results / "attention-seed-0.json")
+    mnli, squad = (found["asked"]["finetune"][task] for task in ("mnli", "squad"))
+    assert squad["recipe"] == mnli["recipe"]
+    assert squad["settings"]["learning_rate"] == mnli["settings"]["learning_rate"]
+    assert (squad["settings"]["task"], squad["settings"]["stride"]) == ("squad", 8)
+    assert "squad_f1" in found["metrics"]
+    assert not list((results / "recipes").glob("*.squad.json"))
+    assert recipe_table(both, results) == recipe_table(settings, results)
+
+
 def test_trials_of_a_task_may_be_shorter(settings: StudySettings, tmp_path: Path) -> None:
     mnli = settings.finetune["mnli"]
     shorter = dataclasses.replace(settings, finetune={"mnli": mnli | {"trial_epochs": 0.01}})
@@ -311,6 +327,13 @@ def test_errors(settings: StudySettings, tmp_path: Path) -> None:
         dataclasses.replace(settings, recipes={})
     with pytest.raises(ProvenformerError, match="unknown setting 'epoch'"):
         dataclasses.replace(settings, finetune={"mnli": {"epoch": 1}})
+    for wrong in ("mnli", "glue", ["mnli"], "squad"):
+        with pytest.raises(ProvenformerError, match=r"finetune\.squad: recipe_of = .*; name a task that has recipes"):
+            dataclasses.replace(settings, finetune={"mnli": {}, "squad": {"recipe_of": wrong}})
+    with pytest.raises(ProvenformerError, match="leave recipes and trial_epochs out"):
+        dataclasses.replace(
+            settings, finetune=settings.finetune | {"squad": {"recipe_of": "mnli", "trial_epochs": 1.0}}
+        )
 
 
 @pytest.mark.parametrize(

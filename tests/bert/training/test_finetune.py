@@ -18,7 +18,7 @@ from provenformer.bert.data.squad import read_squad
 from provenformer.bert.data.windows import Windows
 from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.saved_models import load_vocabulary
-from provenformer.bert.training.finetune import FinetuneSettings, MnliTask, finetune, finetuning_task
+from provenformer.bert.training.finetune import FinetuneSettings, MnliTask, finetune, finetuning_task, load_model
 from provenformer.cli.bert import app
 
 ALONE = Processes(0, 1, torch.device("cpu"))
@@ -84,6 +84,22 @@ def test_resume_gives_the_same_bits(sample: Path, tmp_path: Path) -> None:
     finetune(settings, sample / "run/model", *files, tmp_path / "run")
     found = load_file(tmp_path / "run/model/model.safetensors")
     assert all(torch.equal(value, expected[name]) for name, value in found.items())
+
+
+@pytest.mark.parametrize("task", ["mnli", "squad"])
+def test_dropout_of_fine_tuning(sample: Path, task: str) -> None:
+    def dropped(dropout: float | None) -> tuple[set[float], float]:
+        model = load_model(task, sample / "run/model", dropout)
+        return {
+            m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)
+        }, model.config.attention_probs_dropout_prob
+
+    own = json.loads((sample / "run/model/config.json").read_text())
+    assert dropped(None) == ({own["hidden_dropout_prob"]}, own["attention_probs_dropout_prob"])
+    assert dropped(0.25) == ({0.25}, 0.25)
+    assert dropped(0.0) == ({0.0}, 0.0)
+    with pytest.raises(ProvenformerError, match=r"dropout=1.0 must be at least 0 and below 1"):
+        FinetuneSettings(dropout=1.0)
 
 
 def test_errors(sample: Path, tmp_path: Path) -> None:

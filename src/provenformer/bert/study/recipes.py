@@ -96,7 +96,7 @@ def pretraining_search(settings: StudySettings, model: str, results: Path) -> Se
 
 def finetuning_search(settings: StudySettings, model: str, task: str, results: Path) -> Search:
     """A trial is a full run, or one of `trial_epochs`, but for the held-out part of the training file."""
-    tuned = settings.tuned_as.get(model, model)
+    tuned, task = settings.tuned_as.get(model, model), settings.tried_on(task)
     return Search(
         results / "recipes" / f"{tuned}.{task}.json",
         {
@@ -138,7 +138,7 @@ def try_finetuning(
     processes: Processes,
 ) -> str:
     """The recipe of a model's fine-tuning, with the first weights that there are."""
-    search = finetuning_search(settings, model, task, results)
+    search, task = finetuning_search(settings, model, task, results), settings.tried_on(task)
     metric = {"mnli": "accuracy", "squad": "f1"}[task]
 
     def attempt(name: str) -> Trial:
@@ -171,7 +171,9 @@ def recipe_table(settings: StudySettings, results: Path, models: list[str] | Non
     """
     chosen = [model for model in settings.only(models) if model not in settings.tuned_as]
     tables = [_rows("pre-training", {m: pretraining_search(settings, m, results) for m in chosen})] + [
-        _rows(task, {m: finetuning_search(settings, m, task, results) for m in chosen}) for task in settings.finetune
+        _rows(task, {m: finetuning_search(settings, m, task, results) for m in chosen})
+        for task in settings.finetune
+        if settings.tried_on(task) == task
     ]
     return "\n".join(text for text in tables if text)
 

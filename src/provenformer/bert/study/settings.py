@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from provenformer.base.errors import ProvenformerError
-from provenformer.bert.settings import build_settings
+from provenformer.bert.settings import build_settings, shown
 from provenformer.bert.training.finetune import FinetuneSettings, file_fingerprint
 from provenformer.bert.training.pretrain import PretrainSettings, data_fingerprint
 
 TRIAL_EPOCHS = "trial_epochs"
+RECIPE_OF = "recipe_of"
+OF_THE_STUDY = ("recipes", TRIAL_EPOCHS, RECIPE_OF)  # what a task's table has beside the settings of fine-tuning
 ONLY = "only"  # the name of a recipe where there is no choice
 
 
@@ -23,7 +25,7 @@ class StudySettings:
     tuning_steps  of such a trial, which is a run in miniature
     tuned_as      model -> the model whose recipe it takes, instead of trying them
     finetune      task ("mnli", "squad") -> its settings; a table `recipes` in them as above, each tried in full, or
-                  for `trial_epochs`
+                  for `trial_epochs`; or `recipe_of`, another task, whose recipe a model takes for this one, too
     paper         name -> metric -> the paper's number, shown beside ours
     """
 
@@ -52,17 +54,29 @@ class StudySettings:
                 raise ProvenformerError(f"{where} name {unknown[0]!r}, which is no model here; correct it")
         for recipe in self.recipes:
             self.pretraining(next(iter(self.models)), self.seeds[0], recipe)
-        for task in self.finetune:
+        for task, said in self.finetune.items():
+            if RECIPE_OF in said and (
+                set(OF_THE_STUDY) & said.keys() != {RECIPE_OF} or not self._chooses(said[RECIPE_OF])
+            ):
+                remedy = f"name a task that has recipes, and leave recipes and {TRIAL_EPOCHS} out"
+                raise ProvenformerError(f"finetune.{task}: {RECIPE_OF} = {shown(said[RECIPE_OF])}; {remedy}")
             for recipe in self.finetune_recipes(task):
                 self.trial(task, recipe)
 
+    def _chooses(self, task: Any) -> bool:
+        return isinstance(task, str) and "recipes" in self.finetune.get(task, {})
+
+    def tried_on(self, task: str) -> str:
+        """The task on which a task's recipes are tried: as a rule itself."""
+        return str(self.finetune[task].get(RECIPE_OF, task))
+
     def finetune_recipes(self, task: str) -> dict[str, dict[str, Any]]:
         """Name -> settings that override those of the task; one that overrides nothing if there are none."""
-        return self.finetune[task].get("recipes") or {ONLY: {}}
+        return self.finetune[self.tried_on(task)].get("recipes") or {ONLY: {}}
 
     def finetuning(self, task: str, seed: int, recipe: str) -> FinetuneSettings:
         """The settings of one fine-tuning run."""
-        common = {name: value for name, value in self.finetune[task].items() if name not in ("recipes", TRIAL_EPOCHS)}
+        common = {name: value for name, value in self.finetune[task].items() if name not in OF_THE_STUDY}
         content = {**common, **self.finetune_recipes(task)[recipe], "task": task, "seed": seed}
         return build_settings(FinetuneSettings, content, f"finetune.{task}")
 

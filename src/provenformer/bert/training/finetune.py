@@ -41,6 +41,7 @@ class FinetuneSettings(TrainingSettings):
     seq_len  positions of an input; longer pairs lose the end of the longer text, longer contexts are cut into windows
     stride   tokens that neighbouring windows of a context share (SQuAD)
     by_length  batches are of inputs of about one length, which need less padding
+    dropout    of hidden states and attention weights while fine-tuning; left out, the model's own
     balanced   an epoch is every question once, half of them in a window with the answer, half without (SQuAD); else all windows
     held_out_fraction  share of the premises or contexts of the training file that is not trained on but evaluated on,
                        in place of the dev file: for choosing settings
@@ -50,6 +51,7 @@ class FinetuneSettings(TrainingSettings):
     seq_len: int = ranged(128, PAIR)
     stride: int = ranged(32, FROM_0)
     epochs: float = ranged(3.0, ABOVE_0)
+    dropout: float | None = ranged(None, BELOW_1)
     by_length: bool = False
     balanced: bool = False
     held_out_fraction: float = ranged(0.0, BELOW_1)
@@ -171,7 +173,7 @@ def finetune(
                 return run.result
             task = finetuning_task(settings, train_file, dev_file, vocabulary, processes)
             torch.manual_seed(settings.seed)  # the new head
-            model = load_model(settings.task, model_folder)
+            model = load_model(settings.task, model_folder, settings.dropout)
             steps = math.ceil(settings.epochs * len(task) / settings.batch_size)
             metrics = train(model, task, settings, steps, output, processes)
             return run.finish(model, partial(save_vocabulary, vocabulary), metrics)
@@ -200,11 +202,13 @@ def check_model(folder: Path, vocabulary: Vocabulary, seq_len: int) -> None:
         raise ProvenformerError(f"seq_len={seq_len} is above the model's {limit} positions; lower seq_len")
 
 
-def load_model(task: str, folder: Path) -> Any:
+def load_model(task: str, folder: Path, dropout: float | None = None) -> Any:
     """The pre-trained or fine-tuned model with the task's head, which is new if the folder has none."""
+    names = () if dropout is None else ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    overrides = dict.fromkeys(names, dropout)
     if task == "mnli":
-        return load_saved(MixerBertForSequenceClassification, folder, num_labels=len(LABELS))
-    return load_saved(MixerBertForQuestionAnswering, folder)
+        return load_saved(MixerBertForSequenceClassification, folder, num_labels=len(LABELS), **overrides)
+    return load_saved(MixerBertForQuestionAnswering, folder, **overrides)
 
 
 def finetuning_task(
