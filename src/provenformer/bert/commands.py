@@ -156,8 +156,7 @@ def study(
     tuning: Path | None,
     short: Path | None,
     runs: Path | None,
-    mnli: tuple[Path, Path] | None,
-    squad: tuple[Path, Path] | None,
+    tasks: dict[str, tuple[Path, Path] | None],
     only: list[str] | None,
     seeds: list[int] | None,
     pretrain_only: bool,
@@ -169,7 +168,7 @@ def study(
     asked = read_settings(StudySettings, settings)
     with joined(shard=shard) as processes:
         if data and valid and runs and not table_only:
-            files = {task: paths for task, paths in (("mnli", mnli), ("squad", squad)) if paths}
+            files = {task: paths for task, paths in tasks.items() if paths}
             where = StudyData(data, valid, tuning, short, files)
             run_study(asked, where, runs, results, only, seeds, finetuned=not pretrain_only, processes=processes)
         if processes.first:

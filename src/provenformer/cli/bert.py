@@ -23,6 +23,7 @@ Shard = Annotated[
     bool,
     typer.Option("--shard", help="Under torchrun: split weights, gradients and optimizer state over the processes."),
 ]
+TrainAndDev = Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")]
 Short = Annotated[
     Path | None, typer.Option(help="The training data in shorter sequences, for the steps that short_fraction says.")
 ]
@@ -169,8 +170,9 @@ def study_command(
     tuning: Annotated[Path | None, typer.Option(help="Other held-out data, on which recipes are chosen.")] = None,
     short: Short = None,
     runs: Annotated[Path | None, typer.Option(help="Folder for weights and checkpoints.")] = None,
-    mnli: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
-    squad: Annotated[tuple[Path, Path] | None, typer.Option(help="Train and dev file.")] = None,
+    snli: TrainAndDev = None,
+    mnli: TrainAndDev = None,
+    squad: TrainAndDev = None,
     only: Annotated[list[str] | None, typer.Option(help="This model only; may be repeated.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Run this seed only; may be repeated.")] = None,
     pretrain_only: Annotated[bool, typer.Option(help="Leave fine-tuning for later.")] = False,
@@ -181,7 +183,7 @@ def study_command(
     """Run what is missing of a study such as Table 1, resume what stopped, and print the table."""
     if not table_only and (data is None or valid is None or runs is None):
         raise ProvenformerError("a study needs --data, --valid and --runs; or give --table-only for what is finished")
+    tasks = {"snli": snli, "mnli": mnli, "squad": squad}
     _bench().study(
-        settings, results, output, data, valid, tuning, short, runs, mnli, squad, only, seed, pretrain_only, table_only, figure,
-        shard,
+        settings, results, output, data, valid, tuning, short, runs, tasks, only, seed, pretrain_only, table_only, figure, shard,
     )  # fmt: skip

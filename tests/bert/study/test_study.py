@@ -19,6 +19,7 @@ from provenformer.bert.settings import read_settings
 from provenformer.bert.study import StudyData, StudySettings, estimate, recipe_table, recipes, run_study, table
 from provenformer.bert.study.figure import draw, draw_curves
 from provenformer.bert.study.recipes import finetuning_search, pretraining_search
+from provenformer.bert.training.finetune import file_fingerprint
 from provenformer.bert.training.pretrain import data_fingerprint
 from provenformer.cli.bert import app
 
@@ -271,6 +272,36 @@ def test_a_task_may_take_the_recipe_of_another(
     assert recipe_table(both, results) == recipe_table(settings, results)
 
 
+def test_a_task_may_start_from_another(
+    done: Path, results: Path, data: StudyData, settings: StudySettings, tmp_path: Path
+) -> None:
+    own = settings.finetune["mnli"]
+    first = {name: value for name, value in own.items() if name != "recipes"} | {"recipe_of": "mnli"}
+    both = dataclasses.replace(settings, finetune={"snli": first, "mnli": own | {"starts_from": "snli"}})
+    pairs = dataclasses.replace(data, tasks=data.tasks | {"snli": data.tasks["mnli"]})
+    path = results / "attention-seed-0.json"
+    # What started from the pre-trained weights is another result.
+    with pytest.raises(ProvenformerError, match=r"from other settings \(mnli\)"):
+        run_study(both, pairs, tmp_path / "runs", results, only=["attention"], seeds=[0])
+    before = read(path)
+    del before["asked"]["finetune"]["mnli"], before["metrics"]["mnli_accuracy"]
+    path.write_text(json.dumps(before))
+    shutil.copytree(done / "runs/attention/seed-0/pretrain", tmp_path / "runs/attention/seed-0/pretrain")
+    run_study(both, pairs, tmp_path / "runs", results, only=["attention"], seeds=[0])
+    after, runs = read(path), tmp_path / "runs/attention/seed-0"
+    assert [one["starts_from"] for one in after["asked"]["finetune"].values()] == ["", "snli"]
+    assert {"snli_accuracy", "mnli_accuracy"} <= after["metrics"].keys()
+    used = [read(runs / task / "result.json")["asked"]["model"] for task in ("snli", "mnli")]
+    assert used == [file_fingerprint(runs / part / "model/model.safetensors") for part in ("pretrain", "snli")]
+    # SNLI is learnt again where its weights are lost and MNLI is missing.
+    del after["asked"]["finetune"]["mnli"]
+    path.write_text(json.dumps(after))
+    for lost in ("snli", "mnli"):
+        shutil.rmtree(runs / lost)
+    run_study(both, pairs, tmp_path / "runs", results, only=["attention"], seeds=[0])
+    assert read(path)["metrics"] == after["metrics"]
+
+
 def test_trials_of_a_task_may_be_shorter(settings: StudySettings, tmp_path: Path) -> None:
     mnli = settings.finetune["mnli"]
     shorter = dataclasses.replace(settings, finetune={"mnli": mnli | {"trial_epochs": 0.01}})
@@ -334,6 +365,14 @@ def test_errors(settings: StudySettings, tmp_path: Path) -> None:
         dataclasses.replace(
             settings, finetune=settings.finetune | {"squad": {"recipe_of": "mnli", "trial_epochs": 1.0}}
         )
+
+
+def test_a_task_starts_from_one_before_it(settings: StudySettings) -> None:
+    for wrong in ("squad", "mnli", "", 3):
+        with pytest.raises(
+            ProvenformerError, match=r"mnli: starts_from = .*; name a task that stands before it \(snli\)"
+        ):
+            dataclasses.replace(settings, finetune={"snli": {}, "mnli": {"starts_from": wrong}, "squad": {}})
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from provenformer.bert.data.squad import read_squad
 from provenformer.bert.data.windows import Windows
 from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.saved_models import load_vocabulary
-from provenformer.bert.training.finetune import FinetuneSettings, MnliTask, finetune, finetuning_task, load_model
+from provenformer.bert.training.finetune import FinetuneSettings, NliTask, finetune, finetuning_task, load_model
 from provenformer.cli.bert import app
 
 ALONE = Processes(0, 1, torch.device("cpu"))
@@ -185,7 +185,7 @@ def test_a_part_of_the_training_file_can_be_held_out(sample: Path, task: str, na
         return {tuple(row) for row in windows.batch(np.arange(len(windows)))["input_ids"].tolist()}
 
     kept = texts(part.train)
-    held_out = texts(part.dev if isinstance(part, MnliTask) else part.dev.windows)
+    held_out = texts(part.dev if isinstance(part, NliTask) else part.dev.windows)
     assert kept.isdisjoint(held_out)
     assert kept | held_out == texts(whole.train)
     assert 0.1 < len(held_out) / len(kept | held_out) < 0.4

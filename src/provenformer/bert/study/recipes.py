@@ -139,7 +139,7 @@ def try_finetuning(
 ) -> str:
     """The recipe of a model's fine-tuning, with the first weights that there are."""
     search, task = finetuning_search(settings, model, task, results), settings.tried_on(task)
-    metric = {"mnli": "accuracy", "squad": "f1"}[task]
+    metric = "f1" if task == "squad" else "accuracy"
 
     def attempt(name: str) -> Trial:
         run = runs / f"{task}-recipe-{name}"

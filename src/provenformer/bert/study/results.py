@@ -14,9 +14,10 @@ REMEDY = "restore it, or move it away to run it anew"
 
 @dataclass(frozen=True, kw_only=True)
 class TaskAsked:
-    """How a task was learnt."""
+    """How a task was learnt; `starts_from` is "" for the pre-trained weights."""
 
     recipe: str
+    starts_from: str = ""
     settings: dict[str, Any]
     files: tuple[str, ...]
     provenance: dict[str, str]

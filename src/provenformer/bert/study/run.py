@@ -19,7 +19,7 @@ from provenformer.bert.settings import build_settings
 from provenformer.bert.study.recipes import finetuning_search, pretraining_search, try_finetuning, try_recipes
 from provenformer.bert.study.results import Result, read_result, result_path
 from provenformer.bert.study.settings import StudyData, StudySettings
-from provenformer.bert.training.finetune import finetune
+from provenformer.bert.training.finetune import FinetuneSettings, finetune
 from provenformer.bert.training.pretrain import model_config, pretrain
 
 
@@ -98,15 +98,22 @@ def _stages(
         "provenance": provenance(),
     }
     yield result
+
+    def learn(task: str) -> tuple[str, FinetuneSettings, dict[str, float]]:
+        """Recipe, settings and scores; the task that it starts from is learnt again if its weights are lost."""
+        if start := settings.start_of(task):
+            learn(start)
+        chosen = try_finetuning(settings, model, task, folder / "pretrain/model", data, folder, results, processes)
+        tuning, weights = settings.finetuning(task, seed, chosen), folder / (start or "pretrain") / "model"
+        return chosen, tuning, finetune(tuning, weights, *data.tasks[task], folder / task, processes)["metrics"]
+
     for task in (task for task in tasks if task not in result["asked"]["finetune"]):
-        weights = folder / "pretrain/model"
-        chosen = try_finetuning(settings, model, task, weights, data, folder, results, processes)
-        tuning = settings.finetuning(task, seed, chosen)
-        scores = finetune(tuning, weights, *data.tasks[task], folder / task, processes)["metrics"]
+        chosen, tuning, scores = learn(task)
         result["metrics"] |= {f"{task}_{name}": value for name, value in scores.items()}
         result["cpu_seconds"][task] = last_entry(folder / task / "metrics.jsonl", "cpu_seconds")["cpu_seconds"]
         result["asked"]["finetune"][task] = {
             "recipe": chosen,
+            "starts_from": settings.start_of(task),
             "settings": asdict(tuning),
             "files": data.files(task),
             "provenance": provenance(),
@@ -136,7 +143,9 @@ def finished_one(settings: StudySettings, results: Path, model: str, seed: int) 
     for name, (recipe, recorded) in used.items():
         other = ProvenformerError(f"{path} is from other settings ({name}); move it away or restore them")
         pretraining = name == "pretrain"
-        if not pretraining and name not in settings.finetune:
+        if not pretraining and (
+            name not in settings.finetune or asked["finetune"][name].get("starts_from", "") != settings.start_of(name)
+        ):
             raise other
         if recipe not in (settings.recipes if pretraining else settings.finetune_recipes(name)):
             raise other

@@ -11,7 +11,13 @@ from provenformer.bert.training.pretrain import PretrainSettings, data_fingerpri
 
 TRIAL_EPOCHS = "trial_epochs"
 RECIPE_OF = "recipe_of"
-OF_THE_STUDY = ("recipes", TRIAL_EPOCHS, RECIPE_OF)  # what a task's table has beside the settings of fine-tuning
+STARTS_FROM = "starts_from"
+OF_THE_STUDY = (
+    "recipes",
+    TRIAL_EPOCHS,
+    RECIPE_OF,
+    STARTS_FROM,
+)  # what a task's table has beside the settings of fine-tuning
 ONLY = "only"  # the name of a recipe where there is no choice
 
 
@@ -24,8 +30,10 @@ class StudySettings:
     recipes       name -> settings that override those of `pretrain`; every model tries all of them, and keeps the best
     tuning_steps  of such a trial, which is a run in miniature
     tuned_as      model -> the model whose recipe it takes, instead of trying them
-    finetune      task ("mnli", "squad") -> its settings; a table `recipes` in them as above, each tried in full, or
-                  for `trial_epochs`; or `recipe_of`, another task, whose recipe a model takes for this one, too
+    finetune      task ("mnli", "snli", "squad") -> its settings, and beside them
+                  `recipes` as above, each tried from the pre-trained weights, in full or for `trial_epochs`; or
+                  `recipe_of`, another task, whose recipe a model takes for this one, too;
+                  `starts_from`, an earlier task, with whose weights this one starts
     paper         name -> metric -> the paper's number, shown beside ours
     """
 
@@ -54,17 +62,26 @@ class StudySettings:
                 raise ProvenformerError(f"{where} name {unknown[0]!r}, which is no model here; correct it")
         for recipe in self.recipes:
             self.pretraining(next(iter(self.models)), self.seeds[0], recipe)
-        for task, said in self.finetune.items():
-            if RECIPE_OF in said and (
-                set(OF_THE_STUDY) & said.keys() != {RECIPE_OF} or not self._chooses(said[RECIPE_OF])
-            ):
-                remedy = f"name a task that has recipes, and leave recipes and {TRIAL_EPOCHS} out"
-                raise ProvenformerError(f"finetune.{task}: {RECIPE_OF} = {shown(said[RECIPE_OF])}; {remedy}")
+        for place, task in enumerate(self.finetune):
+            self._check_task(task, list(self.finetune)[:place])
             for recipe in self.finetune_recipes(task):
                 self.trial(task, recipe)
 
-    def _chooses(self, task: Any) -> bool:
-        return isinstance(task, str) and "recipes" in self.finetune.get(task, {})
+    def _check_task(self, task: str, earlier: list[str]) -> None:
+        said = self.finetune[task]
+        other = said.get(RECIPE_OF)
+        if RECIPE_OF in said and (
+            {"recipes", TRIAL_EPOCHS} & said.keys() or "recipes" not in self.finetune.get(str(other), {})
+        ):
+            remedy = f"name a task that has recipes, and leave recipes and {TRIAL_EPOCHS} out"
+            raise ProvenformerError(f"finetune.{task}: {RECIPE_OF} = {shown(other)}; {remedy}")
+        if STARTS_FROM in said and said[STARTS_FROM] not in earlier:
+            remedy = f"name a task that stands before it ({', '.join(earlier) or 'there is none'})"
+            raise ProvenformerError(f"finetune.{task}: {STARTS_FROM} = {shown(said[STARTS_FROM])}; {remedy}")
+
+    def start_of(self, task: str) -> str:
+        """The task with whose weights this one starts; "" for the pre-trained ones."""
+        return str(self.finetune[task].get(STARTS_FROM, ""))
 
     def tried_on(self, task: str) -> str:
         """The task on which a task's recipes are tried: as a rule itself."""

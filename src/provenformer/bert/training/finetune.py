@@ -1,4 +1,4 @@
-"""Fine-tuning and evaluation on MNLI (accuracy) and SQuAD (exact match, F1), from a settings file."""
+"""Fine-tuning and evaluation on MNLI or SNLI (accuracy) and SQuAD (exact match, F1), from a settings file."""
 
 import math
 from dataclasses import asdict, dataclass, replace
@@ -30,7 +30,7 @@ from provenformer.bert.training.loop import autocast, evaluate, train
 from provenformer.bert.training.metrics import exact_match, f1
 from provenformer.bert.training.settings import TrainingSettings
 
-TASKS = ("mnli", "squad")
+NLI_TASKS = ("mnli", "snli")  # the same three labels for pairs of other sentences
 PAIR: Range = ("at least 5: [CLS], [SEP], [SEP] and a token of each text", lambda value: value >= 5)
 
 
@@ -47,7 +47,7 @@ class FinetuneSettings(TrainingSettings):
                        in place of the dev file: for choosing settings
     """
 
-    task: str = choice(*TASKS)
+    task: str = choice(*NLI_TASKS, "squad")
     seq_len: int = ranged(128, PAIR)
     stride: int = ranged(32, FROM_0)
     epochs: float = ranged(3.0, ABOVE_0)
@@ -62,7 +62,7 @@ class FinetuneSettings(TrainingSettings):
             raise ProvenformerError(f"balanced=True is about windows of SQuAD, not task={self.task!r}; leave it out")
 
 
-class MnliTask(LabelTask):
+class NliTask(LabelTask):
     """Three labels."""
 
     def __init__(
@@ -206,21 +206,21 @@ def load_model(task: str, folder: Path, dropout: float | None = None) -> Any:
     """The pre-trained or fine-tuned model with the task's head, which is new if the folder has none."""
     names = () if dropout is None else ("hidden_dropout_prob", "attention_probs_dropout_prob")
     overrides = dict.fromkeys(names, dropout)
-    if task == "mnli":
+    if task in NLI_TASKS:
         return load_saved(MixerBertForSequenceClassification, folder, num_labels=len(LABELS), **overrides)
     return load_saved(MixerBertForQuestionAnswering, folder, **overrides)
 
 
 def finetuning_task(
     settings: FinetuneSettings, train_file: Path, dev_file: Path, vocabulary: Vocabulary, processes: Processes
-) -> MnliTask | SquadTask:
+) -> NliTask | SquadTask:
     """What there is to learn and to evaluate in these files."""
     share = settings.held_out_fraction
     dev_file = train_file if share else dev_file
-    if settings.task == "mnli":
+    if settings.task in NLI_TASKS:
         train_pairs = [pair for pair in read_mnli(train_file) if not held_out(pair.premise, share)]
         dev_pairs = [pair for pair in read_mnli(dev_file) if not share or held_out(pair.premise, share)]
-        return MnliTask(train_pairs, dev_pairs, vocabulary, settings, processes)
+        return NliTask(train_pairs, dev_pairs, vocabulary, settings, processes)
     (_, train_set), (questions, dev_set) = (
         _questions(path, file_fingerprint(path), vocabulary, settings.seq_len, settings.stride, share, other_side)
         for path, other_side in ((train_file, False), (dev_file, share > 0))
