@@ -71,7 +71,7 @@ bench: env-dev
 docs: env-dev
 	$(BIN)/python -m sphinx -q -W --keep-going -n -d build/doctrees docs build/docs
 
-# The small study: `make table1 DATA=folder` with wiki/, books/, mnli/ and squad/ in it (experiments/small/README.md).
+# The small study: `make table1 DATA=folder` with wiki/, books/, snli/, mnli/ and squad/ in it (experiments/small/README.md).
 # Each target shows some of its models; all go on where they stopped. Hours of CPU time.
 SMALL := runs/small
 TUNING := wiki/train-05.txt.gz books/train-02.txt.gz
@@ -81,13 +81,13 @@ study: MODELS =
 table1: MODELS = attention sepconv bproj average
 figure1: MODELS = attention hybrid-1 hybrid-2 hybrid-3 sepconv
 study table1 figure1: env-dev
-	$(if $(DATA),,$(error set DATA to the folder of wiki/, books/, mnli/ and squad/))
+	$(if $(DATA),,$(error set DATA to the folder of wiki/, books/, snli/, mnli/ and squad/))
 	$(PREPARE) $(TEXT) --output $(SMALL)/data --vocabulary-size 4096 --seq-len 128
 	$(PREPARE) $(TEXT) --output $(SMALL)/short --vocabulary $(SMALL)/data/vocab.txt --seq-len 64
 	$(PREPARE) $(TUNING:%=$(DATA)/%) --output $(SMALL)/tuning --vocabulary $(SMALL)/data/vocab.txt --seq-len 128
 	$(PREPARE) $(DATA)/wiki/valid.txt.gz $(DATA)/books/valid.txt.gz --output $(SMALL)/valid --vocabulary $(SMALL)/data/vocab.txt --seq-len 128
 	$(BIN)/provenformer bert study experiments/small/study.toml --data $(SMALL)/data --short $(SMALL)/short --valid $(SMALL)/valid \
-		--tuning $(SMALL)/tuning --mnli $(DATA)/mnli/train.jsonl.gz $(DATA)/mnli/dev_matched.jsonl.gz \
+		--tuning $(SMALL)/tuning --snli $(DATA)/snli/train.jsonl.gz $(DATA)/snli/dev.jsonl.gz --mnli $(DATA)/mnli/train.jsonl.gz $(DATA)/mnli/dev_matched.jsonl.gz \
 		--squad $(DATA)/squad/train-v1.1.json.gz $(DATA)/squad/dev-v1.1.json.gz \
 		--runs $(SMALL)/models --results experiments/small/results --output experiments/$(@:study=small) --figure $(MODELS:%=--only %)
 
