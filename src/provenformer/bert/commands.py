@@ -181,10 +181,11 @@ def _show(study: StudySettings, results: Path, output: Path, only: list[str] | N
     for name, text in tables.items():
         with atomic_path(output / name) as temporary:
             temporary.write_text(text)
-        print(text)
     if figure:
         draw(study, results, output / "figure.svg", only)
         draw_curves(study, results, output / "curves.svg", only)
+    for text in tables.values():  # at the end: whoever reads it may stop reading
+        print(text)
 
 
 def _print_metrics(metrics: dict[str, Any], processes: Processes) -> None:

@@ -40,6 +40,7 @@ def draw(settings: StudySettings, results: Path, path: Path, only: list[str] | N
             axes.plot(range(len(models)), paper, "D", markerfacecolor="none", color="C1", label="paper (BERT_BASE)")
         axes.axhline(means[0], linestyle="--", linewidth=0.8, color="grey")
         axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+        axes.set_xlim(-0.5, len(models) - 0.5)  # the same in every panel, whichever models it has
         axes.set_xticks(range(len(models)), models, rotation=45, ha="right")
         axes.set_title(metric.replace("_", " "))
         axes.set_ylabel("%")
