@@ -302,6 +302,25 @@ def test_a_task_may_start_from_another(
     assert read(path)["metrics"] == after["metrics"]
 
 
+def test_a_result_is_of_one_set_of_weights(
+    done: Path, results: Path, data: StudyData, settings: StudySettings, tmp_path: Path
+) -> None:
+    """Pre-trained again on another processor, a model is another one: what the lost one had learnt does not count."""
+    both = dataclasses.replace(settings, finetune=settings.finetune | {"squad": {**SQUAD, "recipe_of": "mnli"}})
+    path, right = results / "attention-seed-0.json", read(results / "attention-seed-0.json")
+    elsewhere = json.loads(json.dumps(right))
+    elsewhere["metrics"]["mask_token_accuracy"] += 0.01
+    elsewhere["metrics"]["mnli_accuracy"] = 0.99
+    elsewhere["cpu_seconds"]["mnli"] = 1e6
+    path.write_text(json.dumps(elsewhere))
+    shutil.copytree(done / "runs/attention", tmp_path / "runs/attention")
+    run_study(both, data, tmp_path / "runs", results, only=["attention"], seeds=[0])
+    found = read(path)
+    assert right["metrics"].items() <= found["metrics"].items()
+    assert found["cpu_seconds"]["mnli"] == right["cpu_seconds"]["mnli"]
+    assert found["asked"]["finetune"].keys() == {"mnli", "squad"}
+
+
 def test_trials_of_a_task_may_be_shorter(settings: StudySettings, tmp_path: Path) -> None:
     mnli = settings.finetune["mnli"]
     shorter = dataclasses.replace(settings, finetune={"mnli": mnli | {"trial_epochs": 0.01}})
