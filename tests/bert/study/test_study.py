@@ -18,7 +18,7 @@ from provenformer.bert.data.sample import write_sample
 from provenformer.bert.settings import read_settings
 from provenformer.bert.study import StudyData, StudySettings, estimate, recipe_table, recipes, run_study, table
 from provenformer.bert.study.figure import draw, draw_curves
-from provenformer.bert.study.recipes import finetuning_search, pretraining_search
+from provenformer.bert.study.recipes import epochs_search, finetuning_search, pretraining_search
 from provenformer.bert.training.finetune import file_fingerprint
 from provenformer.bert.training.pretrain import data_fingerprint
 from provenformer.cli.bert import app
@@ -302,6 +302,25 @@ def test_a_task_may_start_from_another(
     assert read(path)["metrics"] == after["metrics"]
 
 
+def test_a_result_is_of_one_set_of_weights(
+    done: Path, results: Path, data: StudyData, settings: StudySettings, tmp_path: Path
+) -> None:
+    """Pre-trained again on another processor, a model is another one: what the lost one had learnt does not count."""
+    both = dataclasses.replace(settings, finetune=settings.finetune | {"squad": {**SQUAD, "recipe_of": "mnli"}})
+    path, right = results / "attention-seed-0.json", read(results / "attention-seed-0.json")
+    elsewhere = json.loads(json.dumps(right))
+    elsewhere["metrics"]["mask_token_accuracy"] += 0.01
+    elsewhere["metrics"]["mnli_accuracy"] = 0.99
+    elsewhere["cpu_seconds"]["mnli"] = 1e6
+    path.write_text(json.dumps(elsewhere))
+    shutil.copytree(done / "runs/attention", tmp_path / "runs/attention")
+    run_study(both, data, tmp_path / "runs", results, only=["attention"], seeds=[0])
+    found = read(path)
+    assert right["metrics"].items() <= found["metrics"].items()
+    assert found["cpu_seconds"]["mnli"] == right["cpu_seconds"]["mnli"]
+    assert found["asked"]["finetune"].keys() == {"mnli", "squad"}
+
+
 def test_trials_of_a_task_may_be_shorter(settings: StudySettings, tmp_path: Path) -> None:
     mnli = settings.finetune["mnli"]
     shorter = dataclasses.replace(settings, finetune={"mnli": mnli | {"trial_epochs": 0.01}})
@@ -311,6 +330,63 @@ def test_trials_of_a_task_may_be_shorter(settings: StudySettings, tmp_path: Path
     assert shorter.finetuning("mnli", 1, next(iter(full))).epochs == mnli["epochs"]
     with pytest.raises(ProvenformerError, match=r"epochs=0\.0 must be above 0"):
         dataclasses.replace(settings, finetune={"mnli": mnli | {"trial_epochs": 0}})
+
+
+def test_epochs_are_chosen_after_the_recipe(
+    done: Path, results: Path, data: StudyData, settings: StudySettings, tmp_path: Path
+) -> None:
+    own = {name: value for name, value in settings.finetune["mnli"].items() if name != "epochs"}
+    first = {name: value for name, value in own.items() if name != "recipes"} | {"recipe_of": "mnli", "epochs": 0.02}
+    tried = {"trial_epochs": 0.1, "epochs_tried": [0.02, 0.3], "starts_from": "snli"}
+    both = dataclasses.replace(settings, finetune={"snli": first, "mnli": own | tried})
+    pairs = dataclasses.replace(data, tasks=data.tasks | {"snli": data.tasks["mnli"]})
+    for path in results.glob("*.json"):
+        unlearnt = read(path)
+        unlearnt["asked"]["finetune"] = {}
+        path.write_text(json.dumps(unlearnt))
+    shutil.copytree(done / "runs", tmp_path / "runs", ignore=shutil.ignore_patterns("mnli*"))
+    rates = (results / "recipes/attention.mnli.json").read_bytes()
+    run_study(both, pairs, tmp_path / "runs", results, only=["attention", "hybrid"])
+    assert (results / "recipes/attention.mnli.json").read_bytes() == rates
+
+    recipe = finetuning_search(both, "attention", "mnli", results).chosen() or ""
+    search, rate = epochs_search(both, "hybrid", "mnli", recipe, results), own["recipes"][recipe]["learning_rate"]
+    trials = read(results / "recipes/attention.mnli.epochs.json")["trials"]
+    assert list(trials) == list(search.asked) == ["0.02", "0.3"]
+    best = max(trials, key=lambda name: trials[name]["accuracy"])
+    assert search.chosen() == best
+    asked = [trial["asked"]["settings"] for trial in trials.values()]
+    assert [(one["epochs"], one["held_out_fraction"], one["learning_rate"]) for one in asked] == [
+        (0.02, 0.1, rate),
+        (0.3, 0.1, rate),
+    ]
+    # From the weights that the task starts with, once for all seeds and for the models that take it over.
+    learnt = tmp_path / "runs/attention/seed-0"
+    started = read(learnt / "mnli-epochs-0.3/result.json")["asked"]["model"]
+    assert started == file_fingerprint(learnt / "snli/model/model.safetensors")
+    assert len(list((tmp_path / "runs").glob("*/*/mnli-epochs-*"))) == 2
+    for name in ("attention-seed-0", "attention-seed-1", "hybrid-seed-1"):
+        assert read(results / f"{name}.json")["asked"]["finetune"]["mnli"]["settings"]["epochs"] == float(best)
+    shown = recipe_table(both, results).splitlines()
+    assert shown[shown.index("| mnli, epochs | 0.02 | 0.3 |") + 2].startswith("| attention |")
+
+    other = next(name for name in trials if name != best)
+    trials[other]["loss"] = 0.0
+    (results / "recipes/attention.mnli.epochs.json").write_text(json.dumps({"trials": trials}))
+    with pytest.raises(ProvenformerError, match=rf"is with {best} epochs \(mnli\), which was not chosen"):
+        table(both, results)
+
+
+def test_a_model_with_the_recipe_of_another_comes_after_it(
+    results: Path, data: StudyData, settings: StudySettings, tmp_path: Path
+) -> None:
+    """Else the other's trials would be made with its weights."""
+    for path in (results / "recipes/attention.mnli.json", *results.glob("hybrid*"), *results.glob("attention-*")):
+        path.unlink()
+    for only in (["hybrid"], ["hybrid", "attention"]):
+        with pytest.raises(ProvenformerError, match="hybrid takes the recipe of attention for mnli"):
+            run_study(settings, data, tmp_path / "runs", results, only, [0])
+    assert not (tmp_path / "runs").exists()
 
 
 def test_no_recipe_that_stays_finite(data: StudyData, settings: StudySettings, tmp_path: Path) -> None:
@@ -365,6 +441,24 @@ def test_errors(settings: StudySettings, tmp_path: Path) -> None:
         dataclasses.replace(
             settings, finetune=settings.finetune | {"squad": {"recipe_of": "mnli", "trial_epochs": 1.0}}
         )
+
+
+def test_wrong_epochs(settings: StudySettings) -> None:
+    def tried(numbers: object, **more: object) -> None:
+        dataclasses.replace(settings, finetune={"mnli": {"epochs_tried": numbers, **more}})
+
+    for wrong in (1.0, [], [1.0], [1.0, 1], "12", [1.0, "2"], [1.0, [2]]):
+        with pytest.raises(ProvenformerError, match=r"mnli: epochs_tried = .*; list at least two different numbers"):
+            tried(wrong)
+    with pytest.raises(ProvenformerError, match=r"epochs=0\.0 must be above 0"):
+        tried([1.0, 0])
+    for twice in ({"epochs": 1.0}, {"recipes": {"long": {"epochs": 4}}, "trial_epochs": 1.0}):
+        with pytest.raises(ProvenformerError, match="epochs_tried stands in place of epochs; leave epochs out"):
+            tried([1, 2], **twice)
+    rates = {"low": {"learning_rate": 1e-3}, "high": {"learning_rate": 1e-2}}
+    with pytest.raises(ProvenformerError, match="the recipes come before epochs_tried; set trial_epochs"):
+        tried([1, 2], recipes=rates)
+    tried([1, 2], recipes=rates, trial_epochs=1.0)
 
 
 def test_a_task_starts_from_one_before_it(settings: StudySettings) -> None:

@@ -1,7 +1,8 @@
 """The search for a recipe: every model tries the same list, with the same budget, on text that the table does not use.
 
-Pre-training first, then every task of fine-tuning on a part of its training file. What is tried is kept in
-`<results>/recipes/<model>.json` and `<model>.<task>.json`, which is enough to go on: no trial is made twice.
+Pre-training first, then every task of fine-tuning on a part of its training file, then its epochs, if there is a choice.
+What is tried is kept in `<results>/recipes/`, `<model>.json`, `<model>.<task>.json` and `<model>.<task>.epochs.json`, which
+is enough to go on: no trial is made twice.
 """
 
 from collections.abc import Callable
@@ -106,6 +107,16 @@ def finetuning_search(settings: StudySettings, model: str, task: str, results: P
     )
 
 
+def epochs_search(settings: StudySettings, model: str, task: str, recipe: str, results: Path) -> Search:
+    """How long to fine-tune, with the recipe that was chosen. Each is a full run but for the held-out part."""
+    tuned, seed = settings.tuned_as.get(model, model), settings.seeds[0]
+    asked = [settings.finetuning(task, seed, recipe, epochs) for epochs in settings.epochs_tried(task) or [None]]
+    return Search(
+        results / "recipes" / f"{tuned}.{task}.epochs.json",
+        {f"{one.epochs:g}": replace(one, held_out_fraction=HELD_OUT) for one in asked},
+    )
+
+
 def try_recipes(
     settings: StudySettings, model: str, data: StudyData, runs: Path, results: Path, processes: Processes
 ) -> str:
@@ -139,12 +150,33 @@ def try_finetuning(
 ) -> str:
     """The recipe of a model's fine-tuning, with the first weights that there are."""
     search, task = finetuning_search(settings, model, task, results), settings.tried_on(task)
+    return _try_task(search, task, pretrained, data, runs / f"{task}-recipe", processes)
+
+
+def try_epochs(
+    settings: StudySettings,
+    model: str,
+    task: str,
+    recipe: str,
+    weights: Path,
+    data: StudyData,
+    runs: Path,
+    results: Path,
+    processes: Processes,
+) -> float:
+    """The epochs of a model's fine-tuning, with the first weights that there are."""
+    search = epochs_search(settings, model, task, recipe, results)
+    chosen = _try_task(search, task, weights, data, runs / f"{task}-epochs", processes)
+    return search.asked[chosen].epochs  # type: ignore[union-attr]
+
+
+def _try_task(search: Search, task: str, weights: Path, data: StudyData, prefix: Path, processes: Processes) -> str:
     metric = "f1" if task == "squad" else "accuracy"
 
     def attempt(name: str) -> Trial:
-        run = runs / f"{task}-recipe-{name}"
+        run = prefix.with_name(f"{prefix.name}-{name}")
         return _outcome(
-            lambda: finetune(search.asked[name], pretrained, *data.tasks[task], run, processes),  # type: ignore[arg-type]
+            lambda: finetune(search.asked[name], weights, *data.tasks[task], run, processes),  # type: ignore[arg-type]
             run,
             lambda found: 1 - found[metric],
             metric,
@@ -170,11 +202,14 @@ def recipe_table(settings: StudySettings, results: Path, models: list[str] | Non
     Percent; the chosen ones are bold.
     """
     chosen = [model for model in settings.only(models) if model not in settings.tuned_as]
-    tables = [_rows("pre-training", {m: pretraining_search(settings, m, results) for m in chosen})] + [
-        _rows(task, {m: finetuning_search(settings, m, task, results) for m in chosen})
-        for task in settings.finetune
-        if settings.tried_on(task) == task
-    ]
+    tables = [_rows("pre-training", {m: pretraining_search(settings, m, results) for m in chosen})]
+    for task in settings.finetune:
+        searches = {m: finetuning_search(settings, m, task, results) for m in chosen}
+        if settings.tried_on(task) == task:
+            tables.append(_rows(task, searches))
+        recipes = {m: recipe for m, search in searches.items() if (recipe := search.chosen()) is not None}
+        epochs = {m: epochs_search(settings, m, task, recipe, results) for m, recipe in recipes.items()}
+        tables.append(_rows(f"{task}, epochs", epochs))
     return "\n".join(text for text in tables if text)
 
 

@@ -7,6 +7,7 @@ is not run again, and what stopped resumes. A result is written when pre-trainin
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import write_json
@@ -16,7 +17,16 @@ from provenformer.bert.runtime.metric_log import last_entry, read_log
 from provenformer.bert.runtime.processes import Processes, joined
 from provenformer.bert.runtime.provenance import provenance
 from provenformer.bert.settings import build_settings
-from provenformer.bert.study.recipes import finetuning_search, pretraining_search, try_finetuning, try_recipes
+from provenformer.bert.study.recipes import (
+    Asked,
+    Search,
+    epochs_search,
+    finetuning_search,
+    pretraining_search,
+    try_epochs,
+    try_finetuning,
+    try_recipes,
+)
 from provenformer.bert.study.results import Result, read_result, result_path
 from provenformer.bert.study.settings import StudyData, StudySettings
 from provenformer.bert.training.finetune import FinetuneSettings, finetune
@@ -37,7 +47,7 @@ def run_study(
     """Run what is missing, of all models or of `only` these, of all seeds or of these, with or without fine-tuning.
 
     Weights and curves go to `runs`, one JSON file for each model and seed to `results`. A result whose weights are lost
-    is pre-trained again if a task is missing from it: the same settings give the same weights.
+    is pre-trained again if a task is missing from it.
     """
     tasks = list(settings.finetune) if finetuned else []
     # All models with one seed first: a table as early as possible.
@@ -50,6 +60,7 @@ def run_study(
         data.fingerprints(held_out)
     for task in tasks:
         data.files(task)
+    _check_borrowed(settings, settings.only(only), tasks, results)
     with joined(processes) as processes:
         for model, seed in todo:
             # First, since a recipe that was added to the list may be a better one.
@@ -85,7 +96,7 @@ def _stages(
     log = read_log(folder / "pretrain/metrics.jsonl")
     spent = last_entry(folder / "pretrain/metrics.jsonl", "tokens", "cpu_seconds")
     examples = Examples(data.train)
-    result: Result = earlier or {
+    result: Result = {
         "model": model,
         "seed": seed,
         "recipe": recipe,
@@ -97,6 +108,9 @@ def _stages(
         "asked": {"pretrain": asdict(asked), "data": data.fingerprints(data.valid), "finetune": {}},
         "provenance": provenance(),
     }
+    # Weights that were lost come back only on a processor that rounds alike. A result is of one set of weights.
+    if earlier and result["metrics"].items() <= earlier["metrics"].items():
+        result = earlier
     yield result
 
     def learn(task: str) -> tuple[str, FinetuneSettings, dict[str, float]]:
@@ -104,7 +118,9 @@ def _stages(
         if start := settings.start_of(task):
             learn(start)
         chosen = try_finetuning(settings, model, task, folder / "pretrain/model", data, folder, results, processes)
-        tuning, weights = settings.finetuning(task, seed, chosen), folder / (start or "pretrain") / "model"
+        weights = folder / (start or "pretrain") / "model"
+        epochs = try_epochs(settings, model, task, chosen, weights, data, folder, results, processes)
+        tuning = settings.finetuning(task, seed, chosen, epochs)
         return chosen, tuning, finetune(tuning, weights, *data.tasks[task], folder / task, processes)["metrics"]
 
     for task in (task for task in tasks if task not in result["asked"]["finetune"]):
@@ -136,31 +152,46 @@ def finished_one(settings: StudySettings, results: Path, model: str, seed: int) 
     path, result = result_path(results, model, seed), read_result(results, model, seed)
     if result is None:
         return None
-    asked = result["asked"]
-    used = {"pretrain": (result["recipe"], asked["pretrain"])} | {
-        task: (one["recipe"], one["settings"]) for task, one in asked["finetune"].items()
-    }
-    for name, (recipe, recorded) in used.items():
-        other = ProvenformerError(f"{path} is from other settings ({name}); move it away or restore them")
-        pretraining = name == "pretrain"
-        if not pretraining and (
-            name not in settings.finetune or asked["finetune"][name].get("starts_from", "") != settings.start_of(name)
-        ):
-            raise other
-        if recipe not in (settings.recipes if pretraining else settings.finetune_recipes(name)):
-            raise other
-        search = (
-            pretraining_search(settings, model, results)
-            if pretraining
-            else finetuning_search(settings, model, name, results)
-        )
-        if search.chosen() not in (recipe, None):
-            found = f"{path} is with the recipe {recipe!r} ({name}), which was not chosen"
-            raise ProvenformerError(f"{found}; move it away to run it anew")
-        now = settings.pretraining(model, seed, recipe) if pretraining else settings.finetuning(name, seed, recipe)
-        if build_settings(type(now), recorded, str(path)) != now:
-            raise other
+    asked, recipe = result["asked"], result["recipe"]
+    _check_choice(path, "pretrain", f"the recipe {recipe!r}", recipe, pretraining_search(settings, model, results))
+    _check_settings(path, "pretrain", asked["pretrain"], settings.pretraining(model, seed, recipe))
+    for task, learnt in asked["finetune"].items():
+        if task not in settings.finetune or learnt.get("starts_from", "") != settings.start_of(task):
+            raise _other_settings(path, task)
+        recipe, epochs = learnt["recipe"], build_settings(FinetuneSettings, learnt["settings"], str(path)).epochs
+        _check_choice(path, task, f"the recipe {recipe!r}", recipe, finetuning_search(settings, model, task, results))
+        lengths = epochs_search(settings, model, task, recipe, results)
+        _check_choice(path, task, f"{epochs:g} epochs", f"{epochs:g}", lengths)
+        _check_settings(path, task, learnt["settings"], settings.finetuning(task, seed, recipe, epochs))
     return result
+
+
+def _check_choice(path: Path, part: str, said: str, chosen: str, search: Search) -> None:
+    if chosen not in search.asked:
+        raise _other_settings(path, part)
+    if search.chosen() not in (chosen, None):
+        raise ProvenformerError(f"{path} is with {said} ({part}), which was not chosen; move it away to run it anew")
+
+
+def _check_settings(path: Path, part: str, recorded: dict[str, Any], now: Asked) -> None:
+    if build_settings(type(now), recorded, str(path)) != now:
+        raise _other_settings(path, part)
+
+
+def _other_settings(path: Path, part: str) -> ProvenformerError:
+    return ProvenformerError(f"{path} is from other settings ({part}); move it away or restore them")
+
+
+def _check_borrowed(settings: StudySettings, models: list[str], tasks: list[str], results: Path) -> None:
+    """A trial of fine-tuning is made with the weights of the model whose recipe it is: that one has to come first."""
+    for place, model in enumerate(models):
+        lender = settings.tuned_as.get(model, model)
+        for task in tasks if lender not in models[: place + 1] else ():
+            recipe = finetuning_search(settings, lender, task, results).chosen()
+            if recipe is None or epochs_search(settings, lender, task, recipe, results).chosen() is None:
+                raise ProvenformerError(
+                    f"{model} takes the recipe of {lender} for {task}, which has not tried all; run it first"
+                )
 
 
 def _check_data(path: Path, result: Result, data: StudyData, tasks: list[str]) -> None:

@@ -12,9 +12,11 @@ from provenformer.bert.training.pretrain import PretrainSettings, data_fingerpri
 TRIAL_EPOCHS = "trial_epochs"
 RECIPE_OF = "recipe_of"
 STARTS_FROM = "starts_from"
+EPOCHS_TRIED = "epochs_tried"
 OF_THE_STUDY = (
     "recipes",
     TRIAL_EPOCHS,
+    EPOCHS_TRIED,
     RECIPE_OF,
     STARTS_FROM,
 )  # what a task's table has beside the settings of fine-tuning
@@ -33,7 +35,8 @@ class StudySettings:
     finetune      task ("mnli", "snli", "squad") -> its settings, and beside them
                   `recipes` as above, each tried from the pre-trained weights, in full or for `trial_epochs`; or
                   `recipe_of`, another task, whose recipe a model takes for this one, too;
-                  `starts_from`, an earlier task, with whose weights this one starts
+                  `starts_from`, an earlier task, with whose weights this one starts;
+                  `epochs_tried`, in place of `epochs`: each is tried with the recipe, from the weights it starts with
     paper         name -> metric -> the paper's number, shown beside ours
     """
 
@@ -66,6 +69,8 @@ class StudySettings:
             self._check_task(task, list(self.finetune)[:place])
             for recipe in self.finetune_recipes(task):
                 self.trial(task, recipe)
+                for epochs in self.epochs_tried(task):
+                    self.finetuning(task, self.seeds[0], recipe, epochs)
 
     def _check_task(self, task: str, earlier: list[str]) -> None:
         said = self.finetune[task]
@@ -78,6 +83,17 @@ class StudySettings:
         if STARTS_FROM in said and said[STARTS_FROM] not in earlier:
             remedy = f"name a task that stands before it ({', '.join(earlier) or 'there is none'})"
             raise ProvenformerError(f"finetune.{task}: {STARTS_FROM} = {shown(said[STARTS_FROM])}; {remedy}")
+        if EPOCHS_TRIED in said:
+            tried = said[EPOCHS_TRIED]
+            numbers = {one for one in tried if isinstance(one, int | float)} if isinstance(tried, list) else ()
+            if len(numbers) < 2 or len(numbers) < len(tried):
+                remedy = "list at least two different numbers"
+                raise ProvenformerError(f"finetune.{task}: {EPOCHS_TRIED} = {shown(tried)}; {remedy}")
+            if any("epochs" in one for one in (said, *self.finetune_recipes(task).values())):
+                raise ProvenformerError(f"finetune.{task}: {EPOCHS_TRIED} stands in place of epochs; leave epochs out")
+            if len(said.get("recipes", {})) > 1 and TRIAL_EPOCHS not in said:
+                remedy = f"set {TRIAL_EPOCHS}"
+                raise ProvenformerError(f"finetune.{task}: the recipes come before {EPOCHS_TRIED}; {remedy}")
 
     def start_of(self, task: str) -> str:
         """The task with whose weights this one starts; "" for the pre-trained ones."""
@@ -91,10 +107,15 @@ class StudySettings:
         """Name -> settings that override those of the task; one that overrides nothing if there are none."""
         return self.finetune[self.tried_on(task)].get("recipes") or {ONLY: {}}
 
-    def finetuning(self, task: str, seed: int, recipe: str) -> FinetuneSettings:
-        """The settings of one fine-tuning run."""
+    def epochs_tried(self, task: str) -> list[float]:
+        """The numbers of epochs that a model chooses from, if it does."""
+        return list(self.finetune[task].get(EPOCHS_TRIED, ()))
+
+    def finetuning(self, task: str, seed: int, recipe: str, epochs: float | None = None) -> FinetuneSettings:
+        """The settings of one fine-tuning run; `epochs` is one of those tried."""
         common = {name: value for name, value in self.finetune[task].items() if name not in OF_THE_STUDY}
         content = {**common, **self.finetune_recipes(task)[recipe], "task": task, "seed": seed}
+        content |= {} if epochs is None else {"epochs": epochs}
         return build_settings(FinetuneSettings, content, f"finetune.{task}")
 
     def trial(self, task: str, recipe: str) -> FinetuneSettings:
