@@ -110,7 +110,8 @@ def finetuning_search(settings: StudySettings, model: str, task: str, results: P
 def epochs_search(settings: StudySettings, model: str, task: str, recipe: str, results: Path) -> Search:
     """How long to fine-tune, with the recipe that was chosen. Each is a full run but for the held-out part."""
     tuned, seed = settings.tuned_as.get(model, model), settings.seeds[0]
-    asked = [settings.finetuning(task, seed, recipe, epochs) for epochs in settings.epochs_tried(task) or [None]]
+    numbers: list[float | None] = [*settings.epochs_tried(task)] or [None]
+    asked = [settings.finetuning(task, seed, recipe, epochs) for epochs in numbers]
     return Search(
         results / "recipes" / f"{tuned}.{task}.epochs.json",
         {f"{one.epochs:g}": replace(one, held_out_fraction=HELD_OUT) for one in asked},
