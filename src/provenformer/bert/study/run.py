@@ -190,7 +190,7 @@ def _check_borrowed(settings: StudySettings, models: list[str], tasks: list[str]
             recipe = finetuning_search(settings, lender, task, results).chosen()
             if recipe is None or epochs_search(settings, lender, task, recipe, results).chosen() is None:
                 raise ProvenformerError(
-                    f"{model} takes the recipe of {lender} for {task}, which has not tried all; run it first"
+                    f"{model} takes the recipe of {lender} for {task}, whose trials are not complete; run {lender} first"
                 )
 
 
