@@ -18,7 +18,15 @@ from provenformer.bert.model.claims import check_all
 from provenformer.bert.model.parameters import parameter_table
 from provenformer.bert.runtime.processes import Processes, joined
 from provenformer.bert.settings import build_settings, read_json, read_settings, read_table
-from provenformer.bert.study import StudyData, StudySettings, comparison_table, recipe_table, run_study, table
+from provenformer.bert.study import (
+    StudyData,
+    StudySettings,
+    comparison_table,
+    cost_table,
+    recipe_table,
+    run_study,
+    table,
+)
 from provenformer.bert.study.figure import draw, draw_curves
 from provenformer.bert.training import finetune as finetuning
 from provenformer.bert.training import pretrain as pretraining
@@ -176,7 +184,7 @@ def study(
 
 
 def _show(study: StudySettings, results: Path, output: Path, only: list[str] | None, figure: bool) -> None:
-    makers = {"table.md": table, "recipes.md": recipe_table, "comparisons.md": comparison_table}
+    makers = {"table.md": table, "recipes.md": recipe_table, "comparisons.md": comparison_table, "cost.md": cost_table}
     tables = {name: make(study, results, only) for name, make in makers.items()}
     for name, text in tables.items():
         with atomic_path(output / name) as temporary:

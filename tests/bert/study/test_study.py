@@ -1,4 +1,4 @@
-"""A study on the sample: runs once, resumes, tunes, and its table has the paper's numbers beside ours."""
+"""A study on the sample: runs once, resumes, and its table has the paper's numbers beside ours."""
 
 import dataclasses
 import json
@@ -7,99 +7,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from study_cases import MODELS, SQUAD, STUDY, invoke, read
 
 from provenformer.base.errors import ProvenformerError
-from provenformer.bert.data.prepare import PrepareSettings, prepare
-from provenformer.bert.data.sample import write_sample
-from provenformer.bert.settings import read_settings
-from provenformer.bert.study import StudyData, StudySettings, estimate, recipe_table, recipes, run_study, table
+from provenformer.bert.study import StudyData, StudySettings, cost_table, estimate, recipes, run_study, table
 from provenformer.bert.study.figure import draw, draw_curves
-from provenformer.bert.study.recipes import epochs_search, finetuning_search, pretraining_search
 from provenformer.bert.training.finetune import file_fingerprint
-from provenformer.bert.training.pretrain import data_fingerprint
-from provenformer.cli.bert import app
-
-SQUAD = {"seq_len": 32, "stride": 8, "epochs": 0.05, "threads": 1}
-MODELS = ("average", "attention", "hybrid")
-EXPERIMENTS = Path(__file__).parents[3] / "experiments"
-STUDY = """
-title = "Sample"
-seeds = [0, 1]
-tuning_steps = 4
-models = { average = { mixers = "average" }, attention = { mixers = "attention" }, hybrid = { mixers = "sepconv" } }
-tuned_as = { hybrid = "attention" }
-paper = { average = { parameters = "88.3M", masked_accuracy = 28, mnli_accuracy = 66 } }
-
-[pretrain]
-steps = 6
-batch_size = 8
-threads = 1
-evaluate_every = 3
-short_fraction = 0.5
-model = { hidden_size = 32, num_hidden_layers = 1, num_attention_heads = 2, intermediate_size = 32 }
-
-[recipes]
-low = { learning_rate = 1e-6 }
-good = { learning_rate = 3e-3, optimizer = "muon", model = { attention_init = "tied" } }
-high = { learning_rate = 1e20 }
-
-[finetune.mnli]
-seq_len = 32
-epochs = 0.1
-threads = 1
-recipes = { low = { learning_rate = 1e-9 }, high = { learning_rate = 1e20 }, good = { learning_rate = 1e-3 } }
-"""
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> StudyData:
-    folder = tmp_path_factory.mktemp("sample")
-    write_sample(folder)
-    small = PrepareSettings(seq_len=32, vocabulary_size=300)
-    prepare([folder / "text"], folder / "data", small)
-    prepare([folder / "valid"], folder / "held-out", small, folder / "data/vocab.txt")
-    prepare([folder / "text/more-people.txt"], folder / "other", small, folder / "data/vocab.txt")
-    prepare([folder / "text"], folder / "short", dataclasses.replace(small, seq_len=16), folder / "data/vocab.txt")
-    files = {
-        "mnli": (folder / "mnli-train.jsonl", folder / "mnli-dev.jsonl"),
-        "squad": (folder / "squad-train.json", folder / "squad-dev.json"),
-    }
-    return StudyData(folder / "data", folder / "held-out", folder / "other", folder / "short", files)
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> StudySettings:
-    (tmp_path / "study.toml").write_text(STUDY)
-    return read_settings(StudySettings, tmp_path / "study.toml")
-
-
-@pytest.fixture(scope="module")
-def done(data: StudyData, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs and results of the whole study, and what was said, by the command line."""
-    folder = tmp_path_factory.mktemp("done")
-    (folder / "study.toml").write_text(STUDY)
-    where = ["--data", data.train, "--valid", data.valid, "--tuning", data.tuning, "--short", data.short]
-    kept = ["--runs", folder / "runs", "--results", folder / "results"]
-    (folder / "said").write_text(invoke("study", folder / "study.toml", *where, *kept, "--mnli", *data.tasks["mnli"]))
-    return folder
-
-
-def invoke(*arguments: object) -> str:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False).stdout
-
-
-def read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text())
-
-
-@pytest.fixture
-def results(done: Path, tmp_path: Path) -> Path:
-    """A copy that a test may change."""
-    return Path(shutil.copytree(done / "results", tmp_path / "results"))
 
 
 def test_every_model_and_seed_has_a_result(done: Path) -> None:
@@ -115,34 +30,12 @@ def test_every_model_and_seed_has_a_result(done: Path) -> None:
         assert found["cpu_seconds"].keys() == {"pretrain", "mnli"}
 
 
-def test_recipes_are_chosen_on_text_of_their_own(done: Path, data: StudyData, settings: StudySettings) -> None:
-    folder = done / "results/recipes"
-    names = [f"{model}{task}.json" for model in ("attention", "average") for task in ("", ".mnli")]
-    assert sorted(path.name for path in folder.iterdir()) == sorted(names)  # hybrid takes attention's
-    tried = read(folder / "attention.json")["trials"]
-    assert list(tried) == ["low", "good", "high"]
-    assert tried["good"]["loss"] < tried["low"]["loss"]
-    assert tried["high"]["loss"] is None  # it did not stay finite
-    assert data.tuning is not None
-    assert tried["good"]["asked"]["data"]["valid"] == data_fingerprint(data.tuning)
-    assert tried["good"]["asked"]["settings"]["steps"] == 4
-    tuned = read(folder / "attention.mnli.json")["trials"]
-    assert tuned["high"]["loss"] is None
-    assert tuned["good"]["asked"]["settings"]["held_out_fraction"] == 0.1
-    best = min(("low", "good"), key=lambda name: tuned[name]["loss"])
-    result = read(done / "results/attention-seed-0.json")["asked"]["finetune"]["mnli"]
-    assert (result["recipe"], result["settings"]["held_out_fraction"]) == (best, 0.0)
-    shown = recipe_table(settings, done / "results")
-    assert f"{100 * tuned[best]['accuracy']:.1f}**" in shown
-    assert f"| attention | {tried['low']['loss']:.3f} (" in shown
-    assert "| **" in shown
-    assert "not finite" in shown
-
-
 def test_tables_need_no_data(done: Path, tmp_path: Path) -> None:
     shown = ["study", done / "study.toml", "--results", done / "results"]
     said = invoke(*shown, "--table-only", "--output", tmp_path / "out")
-    written = [(tmp_path / "out" / name).read_text() for name in ("table.md", "recipes.md", "comparisons.md")]
+    written = [
+        (tmp_path / "out" / name).read_text() for name in ("table.md", "recipes.md", "comparisons.md", "cost.md")
+    ]
     assert said == "".join(f"{text}\n" for text in written)
     assert said in (done / "said").read_text()
     assert "(88.3M)" in said
@@ -152,6 +45,25 @@ def test_tables_need_no_data(done: Path, tmp_path: Path) -> None:
     assert "average" not in only
     with pytest.raises(ProvenformerError, match="needs --data, --valid and --runs"):
         invoke(*shown)
+
+
+def test_cost_is_of_runs_and_of_trials(results: Path, settings: StudySettings) -> None:
+    """Trials count once, with the model whose they are."""
+    for path in results.glob("*.json"):
+        result = read(path)
+        result["cpu_seconds"] = {"pretrain": 3600.0 * (1 + result["seed"]), "mnli": 360.0}
+        path.write_text(json.dumps(result))
+    for path in results.glob("recipes/*.json"):
+        trials = read(path)["trials"]
+        path.write_text(json.dumps({"trials": {name: one | {"cpu_seconds": 36.0} for name, one in trials.items()}}))
+    (results / "average-seed-1.json").unlink()
+    assert cost_table(settings, results).splitlines()[2:] == [
+        "| average | 1.00 x 1 | 0.10 x 1 | 0.06 | 1.16 |",
+        "| attention | 1.50 x 2 | 0.10 x 2 | 0.06 | 3.26 |",
+        "| hybrid | 1.50 x 2 | 0.10 x 2 |  | 3.20 |",
+        "| all |  |  |  | 7.62 |",
+    ]
+    assert cost_table(settings, results, ["hybrid"]).splitlines()[-1] == "| all |  |  |  | 3.20 |"
 
 
 def test_only_what_is_missing_is_run(done: Path, results: Path, data: StudyData, settings: StudySettings) -> None:
@@ -186,32 +98,6 @@ def test_results_are_enough_to_go_on(
     assert expected.items() < read(lost)["metrics"].items()  # what was there is kept
     assert not (tmp_path / "runs/average/seed-0/mnli").exists()
     assert (tmp_path / "runs/average/seed-0/squad").exists()
-
-
-def test_a_search_that_stopped_goes_on(results: Path, data: StudyData, settings: StudySettings, tmp_path: Path) -> None:
-    path = results / "recipes/average.json"
-    before = read(path)["trials"]
-    path.write_text(json.dumps({"trials": {name: before[name] for name in ("low", "good")}}))
-    (results / "average-seed-0.json").unlink()
-    (results / "average-seed-1.json").unlink()
-    assert pretraining_search(settings, "average", results).chosen() is None
-    run_study(dataclasses.replace(settings, seeds=(0,)), data, tmp_path / "runs", results, ["average"], finetuned=False)
-    assert read(path)["trials"]["high"]["loss"] is None
-    assert read(path)["trials"]["low"] == before["low"]
-
-
-def test_a_recipe_may_be_added(results: Path, data: StudyData, settings: StudySettings, tmp_path: Path) -> None:
-    """The tables still show what there is; the next run tries it first, and refuses results if it is better."""
-    better = {"learning_rate": 3e-3, "optimizer": "muon", "muon_learning_rate": 0.05}
-    more = dataclasses.replace(settings, recipes={**settings.recipes, "better": better})
-    assert table(more, results) == table(settings, results)
-    asked = more, data, tmp_path / "runs", results, ["average"]
-    trials = read(results / "recipes/average.json")["trials"]
-    trials["good"]["loss"] = 99.0
-    (results / "recipes/average.json").write_text(json.dumps({"trials": trials}))
-    with pytest.raises(ProvenformerError, match=r"with the recipe 'good' \(pretrain\), which was not chosen"):
-        run_study(*asked, finetuned=False)
-    assert "better" in read(results / "recipes/average.json")["trials"]
 
 
 def test_results_of_something_else_are_refused(results: Path, data: StudyData, settings: StudySettings) -> None:
@@ -254,22 +140,6 @@ def test_a_setting_that_is_new_counts_as_its_default(results: Path, settings: St
     changed = dataclasses.replace(settings, pretrain=dataclasses.replace(settings.pretrain, decay_fraction=0.5))
     with pytest.raises(ProvenformerError, match="other settings"):
         table(changed, results)
-
-
-def test_a_task_may_take_the_recipe_of_another(
-    done: Path, results: Path, data: StudyData, settings: StudySettings, tmp_path: Path
-) -> None:
-    both = dataclasses.replace(settings, finetune=settings.finetune | {"squad": {**SQUAD, "recipe_of": "mnli"}})
-    shutil.copytree(done / "runs/attention", tmp_path / "runs/attention")
-    run_study(both, data, tmp_path / "runs", results, only=["attention"], seeds=[0])
-    found = read(results / "attention-seed-0.json")
-    mnli, squad = (found["asked"]["finetune"][task] for task in ("mnli", "squad"))
-    assert squad["recipe"] == mnli["recipe"]
-    assert squad["settings"]["learning_rate"] == mnli["settings"]["learning_rate"]
-    assert (squad["settings"]["task"], squad["settings"]["stride"]) == ("squad", 8)
-    assert "squad_f1" in found["metrics"]
-    assert not list((results / "recipes").glob("*.squad.json"))
-    assert recipe_table(both, results) == recipe_table(settings, results)
 
 
 def test_a_task_may_start_from_another(
@@ -321,81 +191,6 @@ def test_a_result_is_of_one_set_of_weights(
     assert found["asked"]["finetune"].keys() == {"mnli", "squad"}
 
 
-def test_trials_of_a_task_may_be_shorter(settings: StudySettings, tmp_path: Path) -> None:
-    mnli = settings.finetune["mnli"]
-    shorter = dataclasses.replace(settings, finetune={"mnli": mnli | {"trial_epochs": 0.01}})
-    full, tried = (finetuning_search(one, "average", "mnli", tmp_path).asked for one in (settings, shorter))
-    assert {one.epochs for one in tried.values()} == {0.01}  # type: ignore[union-attr]
-    assert {name: dataclasses.replace(one, epochs=mnli["epochs"]) for name, one in tried.items()} == full
-    assert shorter.finetuning("mnli", 1, next(iter(full))).epochs == mnli["epochs"]
-    with pytest.raises(ProvenformerError, match=r"epochs=0\.0 must be above 0"):
-        dataclasses.replace(settings, finetune={"mnli": mnli | {"trial_epochs": 0}})
-
-
-def test_epochs_are_chosen_after_the_recipe(
-    done: Path, results: Path, data: StudyData, settings: StudySettings, tmp_path: Path
-) -> None:
-    own = {name: value for name, value in settings.finetune["mnli"].items() if name != "epochs"}
-    first = {name: value for name, value in own.items() if name != "recipes"} | {"recipe_of": "mnli", "epochs": 0.02}
-    tried = {"trial_epochs": 0.1, "epochs_tried": [0.02, 0.3], "starts_from": "snli"}
-    both = dataclasses.replace(settings, finetune={"snli": first, "mnli": own | tried})
-    pairs = dataclasses.replace(data, tasks=data.tasks | {"snli": data.tasks["mnli"]})
-    for path in results.glob("*.json"):
-        unlearnt = read(path)
-        unlearnt["asked"]["finetune"] = {}
-        path.write_text(json.dumps(unlearnt))
-    shutil.copytree(done / "runs", tmp_path / "runs", ignore=shutil.ignore_patterns("mnli*"))
-    rates = (results / "recipes/attention.mnli.json").read_bytes()
-    run_study(both, pairs, tmp_path / "runs", results, only=["attention", "hybrid"])
-    assert (results / "recipes/attention.mnli.json").read_bytes() == rates
-
-    recipe = finetuning_search(both, "attention", "mnli", results).chosen() or ""
-    search, rate = epochs_search(both, "hybrid", "mnli", recipe, results), own["recipes"][recipe]["learning_rate"]
-    trials = read(results / "recipes/attention.mnli.epochs.json")["trials"]
-    assert list(trials) == list(search.asked) == ["0.02", "0.3"]
-    best = max(trials, key=lambda name: trials[name]["accuracy"])
-    assert search.chosen() == best
-    asked = [trial["asked"]["settings"] for trial in trials.values()]
-    assert [(one["epochs"], one["held_out_fraction"], one["learning_rate"]) for one in asked] == [
-        (0.02, 0.1, rate),
-        (0.3, 0.1, rate),
-    ]
-    # From the weights that the task starts with, once for all seeds and for the models that take it over.
-    learnt = tmp_path / "runs/attention/seed-0"
-    started = read(learnt / "mnli-epochs-0.3/result.json")["asked"]["model"]
-    assert started == file_fingerprint(learnt / "snli/model/model.safetensors")
-    assert len(list((tmp_path / "runs").glob("*/*/mnli-epochs-*"))) == 2
-    for name in ("attention-seed-0", "attention-seed-1", "hybrid-seed-1"):
-        assert read(results / f"{name}.json")["asked"]["finetune"]["mnli"]["settings"]["epochs"] == float(best)
-    shown = recipe_table(both, results).splitlines()
-    assert shown[shown.index("| mnli, epochs | 0.02 | 0.3 |") + 2].startswith("| attention |")
-
-    other = next(name for name in trials if name != best)
-    trials[other]["loss"] = 0.0
-    (results / "recipes/attention.mnli.epochs.json").write_text(json.dumps({"trials": trials}))
-    with pytest.raises(ProvenformerError, match=rf"is with {best} epochs \(mnli\), which was not chosen"):
-        table(both, results)
-
-
-def test_a_model_with_the_recipe_of_another_comes_after_it(
-    results: Path, data: StudyData, settings: StudySettings, tmp_path: Path
-) -> None:
-    """Else the other's trials would be made with its weights."""
-    for path in (results / "recipes/attention.mnli.json", *results.glob("hybrid*"), *results.glob("attention-*")):
-        path.unlink()
-    for only in (["hybrid"], ["hybrid", "attention"]):
-        with pytest.raises(ProvenformerError, match="hybrid takes the recipe of attention for mnli"):
-            run_study(settings, data, tmp_path / "runs", results, only, [0])
-    assert not (tmp_path / "runs").exists()
-
-
-def test_no_recipe_that_stays_finite(data: StudyData, settings: StudySettings, tmp_path: Path) -> None:
-    high = {"high": {"learning_rate": 1e20}, "higher": {"learning_rate": 1e21}}
-    hopeless = dataclasses.replace(settings, recipes=high)
-    with pytest.raises(ProvenformerError, match="lower learning_rate"):
-        run_study(hopeless, data, tmp_path / "runs", tmp_path / "results")
-
-
 def test_figures_are_the_same_bytes(done: Path, settings: StudySettings, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for figure in (draw, draw_curves):
@@ -413,76 +208,6 @@ def test_intervals_are_those_of_a_models_own_seeds() -> None:
     three = estimate([0.3, 0.4, 0.5])
     assert three.half_width == pytest.approx(4.3027 * 0.1 / 3**0.5, rel=1e-4)  # t(0.975, 2)
     assert str(estimate([0.5])) == "50.0"
-
-
-def test_errors(settings: StudySettings, tmp_path: Path) -> None:
-    with pytest.raises(ProvenformerError, match="no result"):
-        table(settings, tmp_path)
-    with pytest.raises(ProvenformerError, match="at least one model"):
-        dataclasses.replace(settings, seeds=())
-    with pytest.raises(ProvenformerError, match="one twice"):
-        dataclasses.replace(settings, seeds=(0, 0))
-    with pytest.raises(ProvenformerError, match="need tuning_steps"):
-        dataclasses.replace(settings, tuning_steps=0)
-    with pytest.raises(ProvenformerError, match="name 'other'"):
-        dataclasses.replace(settings, paper={"other": {}})
-    with pytest.raises(ProvenformerError, match="tuned_as name 'other'"):
-        dataclasses.replace(settings, tuned_as={"average": "other"})
-    with pytest.raises(ProvenformerError, match=r"recipes\.bad: unknown setting 'rate'"):
-        dataclasses.replace(settings, recipes={"bad": {"rate": 1}})
-    with pytest.raises(ProvenformerError, match="at least one model, seed and recipe"):
-        dataclasses.replace(settings, recipes={})
-    with pytest.raises(ProvenformerError, match="unknown setting 'epoch'"):
-        dataclasses.replace(settings, finetune={"mnli": {"epoch": 1}})
-    for wrong in ("mnli", "glue", ["mnli"], "squad"):
-        with pytest.raises(ProvenformerError, match=r"finetune\.squad: recipe_of = .*; name a task that has recipes"):
-            dataclasses.replace(settings, finetune={"mnli": {}, "squad": {"recipe_of": wrong}})
-    with pytest.raises(ProvenformerError, match="leave recipes and trial_epochs out"):
-        dataclasses.replace(
-            settings, finetune=settings.finetune | {"squad": {"recipe_of": "mnli", "trial_epochs": 1.0}}
-        )
-
-
-def test_wrong_epochs(settings: StudySettings) -> None:
-    def tried(numbers: object, **more: object) -> None:
-        dataclasses.replace(settings, finetune={"mnli": {"epochs_tried": numbers, **more}})
-
-    for wrong in (1.0, [], [1.0], [1.0, 1], "12", [1.0, "2"], [1.0, [2]]):
-        with pytest.raises(ProvenformerError, match=r"mnli: epochs_tried = .*; list at least two different numbers"):
-            tried(wrong)
-    with pytest.raises(ProvenformerError, match=r"epochs=0\.0 must be above 0"):
-        tried([1.0, 0])
-    for twice in ({"epochs": 1.0}, {"recipes": {"long": {"epochs": 4}}, "trial_epochs": 1.0}):
-        with pytest.raises(ProvenformerError, match="epochs_tried stands in place of epochs; leave epochs out"):
-            tried([1, 2], **twice)
-    rates = {"low": {"learning_rate": 1e-3}, "high": {"learning_rate": 1e-2}}
-    with pytest.raises(ProvenformerError, match="the recipes come before epochs_tried; set trial_epochs"):
-        tried([1, 2], recipes=rates)
-    tried([1, 2], recipes=rates, trial_epochs=1.0)
-
-
-def test_a_task_starts_from_one_before_it(settings: StudySettings) -> None:
-    for wrong in ("squad", "mnli", "", 3):
-        with pytest.raises(
-            ProvenformerError, match=r"mnli: starts_from = .*; name a task that stands before it \(snli\)"
-        ):
-            dataclasses.replace(settings, finetune={"snli": {}, "mnli": {"starts_from": wrong}, "squad": {}})
-
-
-@pytest.mark.parametrize(
-    "path",
-    [path for name in ("paper", "study") for path in sorted(EXPERIMENTS.glob(f"*/{name}.toml"))],
-    ids=lambda path: f"{path.parent.name}-{path.stem}",
-)
-def test_shipped_studies_are_valid(path: Path) -> None:
-    shipped = read_settings(StudySettings, path)
-    batch, steps = shipped.pretrain.batch_size, shipped.pretrain.steps
-    if path.stem == "paper":
-        assert (batch, steps) == {"table1": (8192, 60_000), "figure1": (1024, 250_000)}[path.parent.name]
-        assert shipped.pretrain.model == {"hidden_dropout_prob": 0.01, "attention_probs_dropout_prob": 0.01}
-        assert shipped.pretrain.weight_decay == 0.01
-    else:
-        assert len(shipped.seeds) >= 2
 
 
 def test_two_processes_share_a_study(data: StudyData, tmp_path: Path) -> None:

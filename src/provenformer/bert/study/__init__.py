@@ -1,6 +1,7 @@
 """Studies: a search for recipes, runs of several models and seeds, their table and figures."""
 
 from provenformer.bert.study.comparisons import comparison_table
+from provenformer.bert.study.cost import cost_table
 from provenformer.bert.study.recipes import recipe_table
 from provenformer.bert.study.run import run_study
 from provenformer.bert.study.settings import StudyData, StudySettings
@@ -11,6 +12,7 @@ __all__ = [
     "StudyData",
     "StudySettings",
     "comparison_table",
+    "cost_table",
     "estimate",
     "recipe_table",
     "run_study",

@@ -5,7 +5,7 @@ What is tried is kept in `<results>/recipes/`, `<model>.json`, `<model>.<task>.j
 is enough to go on: no trial is made twice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,17 @@ def epochs_search(settings: StudySettings, model: str, task: str, recipe: str, r
         results / "recipes" / f"{tuned}.{task}.epochs.json",
         {f"{one.epochs:g}": replace(one, held_out_fraction=HELD_OUT) for one in asked},
     )
+
+
+def searches(settings: StudySettings, model: str, results: Path) -> Iterator[Search]:
+    """All that a model tries; epochs only where the recipe before them is chosen."""
+    yield pretraining_search(settings, model, results)
+    for task in settings.finetune:
+        search = finetuning_search(settings, model, task, results)
+        if settings.tried_on(task) == task:
+            yield search
+        if (recipe := search.chosen()) is not None:
+            yield epochs_search(settings, model, task, recipe, results)
 
 
 def try_recipes(

@@ -52,22 +52,25 @@ def run_study(
     tasks = list(settings.finetune) if finetuned else []
     # All models with one seed first: a table as early as possible.
     todo = [(model, seed) for seed in settings.only_seeds(seeds) for model in settings.only(only)]
+    left = []
     for model, seed in todo:
         if result := finished_one(settings, results, model, seed):
             _check_data(result_path(results, model, seed), result, data, tasks)
+        if not _complete(result, tasks):
+            left.append(model)
     # What is not there is told now, not after hours of trials.
     for held_out in filter(None, (data.valid, data.tuning)):
         data.fingerprints(held_out)
     for task in tasks:
         data.files(task)
-    _check_borrowed(settings, settings.only(only), tasks, results)
+    _check_borrowed(settings, left, tasks, results)
     with joined(processes) as processes:
         for model, seed in todo:
             # First, since a recipe that was added to the list may be a better one.
             recipe = try_recipes(settings, model, data, runs, results, processes)
             found = finished_one(settings, results, model, seed)
             processes.wait()  # all have read before one writes
-            if found and all(task in found["asked"]["finetune"] for task in tasks):
+            if _complete(found, tasks):
                 continue
             if processes.first:
                 print(f"{settings.title}: {model}, seed {seed}")
@@ -182,15 +185,23 @@ def _other_settings(path: Path, part: str) -> ProvenformerError:
     return ProvenformerError(f"{path} is from other settings ({part}); move it away or restore them")
 
 
-def _check_borrowed(settings: StudySettings, models: list[str], tasks: list[str], results: Path) -> None:
-    """A trial of fine-tuning is made with the weights of the model whose recipe it is: that one has to come first."""
-    for place, model in enumerate(models):
+def _complete(result: Result | None, tasks: list[str]) -> bool:
+    return result is not None and all(task in result["asked"]["finetune"] for task in tasks)
+
+
+def _check_borrowed(settings: StudySettings, left: list[str], tasks: list[str], results: Path) -> None:
+    """A trial of fine-tuning is made with the weights of the model whose recipe it is: a run of that one has to come first.
+
+    `left` are the models of the runs to come, in their order.
+    """
+    for place, model in enumerate(left):
         lender = settings.tuned_as.get(model, model)
-        for task in tasks if lender not in models[: place + 1] else ():
+        for task in tasks if lender not in left[: place + 1] else ():
             recipe = finetuning_search(settings, lender, task, results).chosen()
             if recipe is None or epochs_search(settings, lender, task, recipe, results).chosen() is None:
                 raise ProvenformerError(
-                    f"{model} takes the recipe of {lender} for {task}, whose trials are not complete; run {lender} first"
+                    f"{model} takes the recipe of {lender} for {task}, whose trials are not complete; "
+                    f"run {lender} first, with a seed that is not finished"
                 )
 
 

@@ -69,16 +69,14 @@ def table(settings: StudySettings, results: Path, models: list[str] | None = Non
     """The study as Markdown: percent, mean ± half a 95 % interval, the paper's numbers in brackets."""
     found = summary(settings, results, models)
     metrics = metrics_of(found.values())
-    head = ["model", "seeds", "recipe", "parameters", "CPU hours", *(metric.replace("_", " ") for metric in metrics)]
+    head = ["model", "seeds", "recipe", "parameters", *(metric.replace("_", " ") for metric in metrics)]
     rows = []
     for model, row in found.items():
         several = list(finished(settings, results, model))
         paper = settings.paper.get(model, {})
         cells = [f"{row.get(metric, '')}{_bracketed(paper.get(metric))}" for metric in metrics]
         size = f"{several[0]['parameters']:,}{_bracketed(paper.get('parameters'))}"
-        hours = sum(sum(result["cpu_seconds"].values()) for result in several) / 3600
-        first = [model, str(len(several)), several[0]["recipe"], size, f"{hours:.1f}"]
-        rows.append([*first, *cells])
+        rows.append([model, str(len(several)), several[0]["recipe"], size, *cells])
     return f"# {settings.title}\n\n{markdown_table(head, rows)}"
 
 
