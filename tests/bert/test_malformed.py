@@ -36,8 +36,8 @@ from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.run_folder import RunFolder, read_result
 from provenformer.bert.runtime.saved_models import load_saved, load_vocabulary, save_checksums, save_vocabulary
 from provenformer.bert.settings import build_settings
+from provenformer.bert.study.finished import finished_one
 from provenformer.bert.study.results import read_trials
-from provenformer.bert.study.run import finished_one
 from provenformer.bert.study.settings import StudySettings
 from provenformer.bert.training.checkpoint import load_checkpoint, save_checkpoint
 from provenformer.bert.training.optimiser import Muon

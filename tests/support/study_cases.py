@@ -45,3 +45,16 @@ def invoke(*arguments: object) -> str:
 
 def read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text())
+
+
+def change(path: Path, **entries: Any) -> None:
+    """Set entries of a JSON file."""
+    path.write_text(json.dumps(read(path) | entries))
+
+
+def forget(path: Path, task: str) -> None:
+    """Take a task out of a result, as if it had not been learnt yet."""
+    result = read(path)
+    del result["asked"]["finetune"][task], result["cpu_seconds"][task]
+    result["metrics"] = {name: value for name, value in result["metrics"].items() if not name.startswith(f"{task}_")}
+    path.write_text(json.dumps(result))

@@ -6,13 +6,23 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from study_cases import MODELS, SQUAD, STUDY, invoke, read
+from study_cases import MODELS, SQUAD, STUDY, change, forget, invoke, read
 
 from provenformer.base.errors import ProvenformerError
-from provenformer.bert.study import StudyData, StudySettings, cost_table, estimate, recipes, run_study, table
+from provenformer.bert.study import (
+    StudyData,
+    StudySettings,
+    comparison_table,
+    cost_table,
+    estimate,
+    recipes,
+    run_study,
+    table,
+)
 from provenformer.bert.study.figure import draw, draw_curves
 from provenformer.bert.training.finetune import file_fingerprint
 
@@ -131,6 +141,63 @@ def test_results_of_something_else_are_refused(results: Path, data: StudyData, s
         table(settings, results)
 
 
+def test_what_is_learnt_from_other_weights_does_not_count(
+    done: Path, results: Path, data: StudyData, settings: StudySettings, tmp_path: Path
+) -> None:
+    """Two tasks start from SNLI; one is missing, and SNLI's weights come back as others: the other task is learnt again, too."""
+    own = {name: value for name, value in settings.finetune["mnli"].items() if name != "recipes"}
+    tasks = {"snli": own, "mnli": own | {"starts_from": "snli"}, "squad": SQUAD | {"starts_from": "snli"}}
+    three = dataclasses.replace(settings, finetune=tasks)
+    pairs = dataclasses.replace(data, tasks=data.tasks | {"snli": data.tasks["mnli"]})
+    path = results / "attention-seed-0.json"
+    for seed in (0, 1):
+        forget(results / f"attention-seed-{seed}.json", "mnli")
+    shutil.copytree(done / "runs/attention/seed-0/pretrain", tmp_path / "runs/attention/seed-0/pretrain")
+    run_study(three, pairs, tmp_path / "runs", results, only=["attention"], seeds=[0])
+    right = read(path)["metrics"]
+    forget(path, "squad")
+    change(path, metrics=read(path)["metrics"] | {"snli_accuracy": 0.99, "mnli_accuracy": 0.98})
+    shutil.rmtree(tmp_path / "runs/attention/seed-0/snli")
+    run_study(three, pairs, tmp_path / "runs", results, only=["attention"], seeds=[0])
+    assert read(path)["metrics"] == right
+
+
+def test_a_table_is_of_one_data_and_one_recipe(results: Path, data: StudyData, settings: StudySettings) -> None:
+    """Means and differences of what does not belong together are refused."""
+    path, asked = results / "hybrid-seed-1.json", read(results / "hybrid-seed-1.json")["asked"]
+    for part, other in (
+        ("text", asked | {"data": asked["data"] | {"valid": "0" * 16}}),
+        ("mnli", asked | {"finetune": {"mnli": asked["finetune"]["mnli"] | {"files": ["other", "files"]}}}),
+    ):
+        change(path, asked=other)
+        for show in (table, comparison_table, cost_table):
+            with pytest.raises(ProvenformerError, match=rf"hybrid-seed-1\.json are of different data \({part}\)"):
+                show(settings, results)
+        table(settings, results, ["attention"])
+        # Before anything is run: what comes will be compared with it.
+        with pytest.raises(ProvenformerError, match=r"hybrid-seed-1\.json is from other data"):
+            run_study(settings, data, results / "runs", results, ["average"])
+    change(path, asked=asked)
+    # A recipe that is not tried yet: nothing is chosen, but a mean is of one recipe all the same.
+    more = dataclasses.replace(settings, recipes=settings.recipes | {"new": {"learning_rate": 1.0}})
+    low = asdict(more.pretraining("hybrid", 1, "low"))
+    change(path, recipe="low", asked=asked | {"pretrain": json.loads(json.dumps(low))})
+    with pytest.raises(ProvenformerError, match=r"hybrid-seed-1\.json are of different recipes \(pretrain\)"):
+        table(more, results)
+
+
+def test_a_metric_is_of_a_task_that_was_learnt(results: Path, settings: StudySettings) -> None:
+    path = results / "hybrid-seed-1.json"
+    forget(path, "mnli")
+    lines = table(settings, results).splitlines()
+    assert ", 1 seed" in next(line for line in lines if line.startswith("| hybrid"))
+    assert ", 1 seed" in comparison_table(settings, results)
+    assert not any("seed" in line for line in lines if line.startswith("| attention"))
+    change(path, metrics=read(path)["metrics"] | {"mnli_accuracy": 0.9})
+    with pytest.raises(ProvenformerError, match="has a metric of mnli, but not how it was learnt"):
+        table(settings, results)
+
+
 def test_a_setting_that_is_new_counts_as_its_default(results: Path, settings: StudySettings) -> None:
     path = results / "attention-seed-0.json"
     result = read(path)
@@ -153,9 +220,8 @@ def test_a_task_may_start_from_another(
     # What started from the pre-trained weights is another result.
     with pytest.raises(ProvenformerError, match=r"from other settings \(mnli\)"):
         run_study(both, pairs, tmp_path / "runs", results, only=["attention"], seeds=[0])
-    before = read(path)
-    del before["asked"]["finetune"]["mnli"], before["metrics"]["mnli_accuracy"]
-    path.write_text(json.dumps(before))
+    for seed in (0, 1):
+        forget(results / f"attention-seed-{seed}.json", "mnli")
     shutil.copytree(done / "runs/attention/seed-0/pretrain", tmp_path / "runs/attention/seed-0/pretrain")
     run_study(both, pairs, tmp_path / "runs", results, only=["attention"], seeds=[0])
     after, runs = read(path), tmp_path / "runs/attention/seed-0"
@@ -163,9 +229,9 @@ def test_a_task_may_start_from_another(
     assert {"snli_accuracy", "mnli_accuracy"} <= after["metrics"].keys()
     used = [read(runs / task / "result.json")["asked"]["model"] for task in ("snli", "mnli")]
     assert used == [file_fingerprint(runs / part / "model/model.safetensors") for part in ("pretrain", "snli")]
-    # SNLI is learnt again where its weights are lost and MNLI is missing.
-    del after["asked"]["finetune"]["mnli"]
-    path.write_text(json.dumps(after))
+    # SNLI is learnt again where its weights are lost and MNLI is missing: if it ends otherwise, that is what MNLI started from.
+    forget(path, "mnli")
+    change(path, metrics=read(path)["metrics"] | {"snli_accuracy": 0.99})
     for lost in ("snli", "mnli"):
         shutil.rmtree(runs / lost)
     run_study(both, pairs, tmp_path / "runs", results, only=["attention"], seeds=[0])

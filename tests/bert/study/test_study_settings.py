@@ -40,6 +40,22 @@ def test_errors(settings: StudySettings, tmp_path: Path) -> None:
         )
 
 
+def test_what_would_make_the_table_unfair(settings: StudySettings) -> None:
+    with pytest.raises(ProvenformerError, match="tuned_as: 'attention' lends its recipe and takes another's"):
+        dataclasses.replace(settings, tuned_as={"hybrid": "attention", "attention": "average"})
+    with pytest.raises(ProvenformerError, match="tuned_as: 'hybrid' lends its recipe"):
+        dataclasses.replace(settings, tuned_as={"hybrid": "hybrid"})
+    for name, value in (("steps", 60), ("batch_size", 9), ("evaluate_masked_fraction", 0.5), ("whole_word", True)):
+        with pytest.raises(
+            ProvenformerError, match=rf"recipes\.good: {name} is one for all recipes; set it in pretrain"
+        ):
+            dataclasses.replace(settings, recipes={"good": {name: value}})
+    mnli = settings.finetune["mnli"]
+    for wrong in ({"held_out_fraction": 0.1}, {"recipes": {"good": {"held_out_fraction": 0.1}}}):
+        with pytest.raises(ProvenformerError, match=r"finetune\.mnli: held_out_fraction is set by the study itself"):
+            dataclasses.replace(settings, finetune={"mnli": mnli | wrong})
+
+
 def test_wrong_epochs(settings: StudySettings) -> None:
     def tried(numbers: object, **more: object) -> None:
         dataclasses.replace(settings, finetune={"mnli": {"epochs_tried": numbers, **more}})

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from study_cases import SQUAD, read
+from study_cases import SQUAD, change, forget, read
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.bert.study import StudyData, StudySettings, recipe_table, run_study, table
@@ -101,9 +101,7 @@ def test_epochs_are_chosen_after_the_recipe(
     both = dataclasses.replace(settings, finetune={"snli": first, "mnli": own | tried})
     pairs = dataclasses.replace(data, tasks=data.tasks | {"snli": data.tasks["mnli"]})
     for path in results.glob("*.json"):
-        unlearnt = read(path)
-        unlearnt["asked"]["finetune"] = {}
-        path.write_text(json.dumps(unlearnt))
+        forget(path, "mnli")
     shutil.copytree(done / "runs", tmp_path / "runs", ignore=shutil.ignore_patterns("mnli*"))
     rates = (results / "recipes/attention.mnli.json").read_bytes()
     run_study(both, pairs, tmp_path / "runs", results, only=["attention", "hybrid"])
@@ -130,6 +128,17 @@ def test_epochs_are_chosen_after_the_recipe(
     shown = recipe_table(both, results).splitlines()
     assert shown[shown.index("| mnli, epochs | 0.02 | 0.3 |") + 2].startswith("| attention |")
 
+    # They are of weights that had learnt SNLI as it is learnt now.
+    assert {one["asked"]["weights"] for one in trials.values()} == {started}
+    assert [*trials[best]["asked"]["learnt"]] == ["pretrain", "snli"]
+    earlier = [
+        {"snli": first | {"epochs": 0.03}, "mnli": own | tried},
+        {"mnli": {name: value for name, value in (own | tried).items() if name != "starts_from"}},
+    ]
+    for tasks in earlier:
+        with pytest.raises(ProvenformerError, match=r"epochs\.json: the trial of '0\.02' is from other settings"):
+            epochs_search(dataclasses.replace(both, finetune=tasks), "attention", "mnli", recipe, results).done()
+
     other = next(name for name in trials if name != best)
     trials[other]["loss"] = 0.0
     (results / "recipes/attention.mnli.epochs.json").write_text(json.dumps({"trials": trials}))
@@ -142,6 +151,7 @@ def test_a_model_with_the_recipe_of_another_comes_after_it(
 ) -> None:
     """Else the other's trials would be made with its weights."""
     (results / "recipes/attention.mnli.json").unlink()
+    result = read(results / "attention-seed-0.json")
     run_study(settings, data, tmp_path / "runs", results, ["hybrid"])  # nothing is left to run
     for path in results.glob("hybrid*"):
         path.unlink()
@@ -154,7 +164,55 @@ def test_a_model_with_the_recipe_of_another_comes_after_it(
     refused("attention", "hybrid")  # attention is finished: it would make no trial
     (results / "attention-seed-0.json").unlink()
     refused("hybrid", "attention")
+    both = dataclasses.replace(settings, finetune=settings.finetune | {"squad": {**SQUAD, "recipe_of": "mnli"}})
+    (results / "attention-seed-0.json").write_text(
+        json.dumps(result)
+    )  # attention is to learn SQuAD, not what the trials are of
+    with pytest.raises(ProvenformerError, match="hybrid takes the recipe of attention for mnli"):
+        run_study(both, data, tmp_path / "runs", results, ["attention", "hybrid"], [0])
     assert not (tmp_path / "runs").exists()
+
+
+def test_trials_start_with_the_same_weights(
+    done: Path, results: Path, data: StudyData, settings: StudySettings, tmp_path: Path
+) -> None:
+    """A search that stopped goes on with its weights; with others, those of another seed, it is made anew."""
+    path = results / "recipes/attention.mnli.json"
+    trials = read(path)["trials"]
+    for seed in (0, 1):
+        forget(results / f"attention-seed-{seed}.json", "mnli")
+    shutil.copytree(done / "runs/attention", tmp_path / "runs/attention", ignore=shutil.ignore_patterns("mnli*"))
+    pretrained = [tmp_path / f"runs/attention/seed-{seed}/pretrain/model/model.safetensors" for seed in (0, 1)]
+    assert {one["asked"]["weights"] for one in trials.values()} == {file_fingerprint(pretrained[0])}
+    change(path, trials={name: trials[name] for name in ("low", "high")})
+    run_study(settings, data, tmp_path / "runs", results, ["attention"], [1])
+    again = read(path)["trials"]
+    assert {one["asked"]["weights"] for one in again.values()} == {file_fingerprint(pretrained[1])}
+    change(path, trials={name: again[name] for name in ("low", "high")})
+    run_study(settings, data, tmp_path / "runs", results, ["attention"], [1])  # it has a result: nothing is tried
+    forget(results / "attention-seed-1.json", "mnli")
+    kept = path.read_text()
+    run_study(settings, data, tmp_path / "runs", results, ["attention"], [1])
+    assert read(path)["trials"] == again | {"good": read(path)["trials"]["good"]}
+    assert kept != path.read_text()
+
+    longer = dataclasses.replace(settings, pretrain=dataclasses.replace(settings.pretrain, steps=7))
+    for stale in results.glob("*.json"):
+        stale.unlink()
+    with pytest.raises(ProvenformerError, match=r"mnli\.json: the trial of 'low' is from other settings"):
+        run_study(longer, data, tmp_path / "other", results, ["attention"], [0])
+
+
+def test_trials_that_no_run_is_left_to_make_are_told(
+    done: Path, results: Path, data: StudyData, settings: StudySettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_study(settings, data, done / "runs", results)
+    assert "trials" not in capsys.readouterr().out
+    (results / "recipes/average.mnli.json").unlink()
+    run_study(settings, data, done / "runs", results)
+    assert capsys.readouterr().out.startswith(
+        "average: trials of mnli are not complete, and its runs are; move a result"
+    )
 
 
 def test_no_recipe_that_stays_finite(data: StudyData, settings: StudySettings, tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from provenformer.bert.study.finished import finished
 from provenformer.bert.study.markdown import bold_if, markdown_table
 from provenformer.bert.study.results import Result
-from provenformer.bert.study.run import finished
 from provenformer.bert.study.settings import StudySettings
 from provenformer.bert.study.table import Estimate, estimate, metrics_of
 
@@ -69,17 +69,14 @@ def trend(settings: StudySettings, first: list[Result], second: list[Result]) ->
 
 def comparison_table(settings: StudySettings, results: Path, models: list[str] | None = None) -> str:
     """Every two models as Markdown: percentage points with 95 % intervals, bold where the interval does not hold 0."""
-    found = {model: list(finished(settings, results, model)) for model in settings.only(models)}
-    compared = {
-        (a, b): differences(found[a], found[b])
-        for a, b in combinations((model for model, several in found.items() if several), 2)
-    }
+    found = finished(settings, results, models)
+    compared = {(a, b): differences(found[a], found[b]) for a, b in combinations(found, 2)}
     metrics = metrics_of(compared.values())
     rows = [
         [
             f"{a} - {b}",
-            str(len(_paired(found[a], found[b]))),
-            *(bold_if(row[metric].decided, _signed(row[metric])) if metric in row else "" for metric in metrics),
+            str(seeds := len(_paired(found[a], found[b]))),
+            *(bold_if(row[metric].decided, _signed(row[metric], seeds)) if metric in row else "" for metric in metrics),
             *_trend_cells(trend(settings, found[a], found[b])),
         ]
         for (a, b), row in compared.items()
@@ -121,5 +118,5 @@ def _trend_cells(found: Trend | None) -> list[str]:
     return [bold_if(change.decided, f"{change.mean:+.3f}{spread}"), meeting]
 
 
-def _signed(value: Estimate) -> str:
-    return f"{'+' if value.mean >= 0 else ''}{value}"
+def _signed(value: Estimate, seeds: int) -> str:
+    return f"{'+' if value.mean >= 0 else ''}{value.of(seeds)}"

@@ -3,9 +3,9 @@
 from pathlib import Path
 from statistics import mean
 
+from provenformer.bert.study.finished import finished
 from provenformer.bert.study.markdown import markdown_table
 from provenformer.bert.study.recipes import searches
-from provenformer.bert.study.run import finished
 from provenformer.bert.study.settings import StudySettings
 
 PRETRAINING = "pretrain"
@@ -14,8 +14,9 @@ PRETRAINING = "pretrain"
 def cost_table(settings: StudySettings, results: Path, models: list[str] | None = None) -> str:
     """CPU hours as Markdown: of one run of each part, the mean over seeds; of a model's trials; and of all that is there."""
     parts, rows, total = [PRETRAINING, *settings.finetune], [], 0.0
+    found = finished(settings, results, models)
     for model in settings.only(models):
-        spent = [result["cpu_seconds"] for result in finished(settings, results, model)]
+        spent = [result["cpu_seconds"] for result in found.get(model, ())]
         tried = 0.0 if model in settings.tuned_as else _trials(settings, model, results)
         of_model = sum(sum(one.values()) for one in spent) + tried
         total += of_model

@@ -6,11 +6,11 @@ from typing import Any
 
 from provenformer.base.extras import extra
 from provenformer.base.files import atomic_path
-from provenformer.bert.study.run import finished
+from provenformer.bert.study.finished import finished
 from provenformer.bert.study.settings import StudySettings
 from provenformer.bert.study.table import Estimate, metrics_of, summary
 
-MISSING = Estimate(math.nan, None)
+MISSING = Estimate(math.nan, None, 0)
 
 
 def draw(settings: StudySettings, results: Path, path: Path, only: list[str] | None = None) -> None:
@@ -18,7 +18,7 @@ def draw(settings: StudySettings, results: Path, path: Path, only: list[str] | N
 
     The first model's level is a dashed line. One seed has no interval.
     """
-    estimates = summary(settings, results, only)
+    estimates, results_of = summary(settings, results, only), finished(settings, results, only)
     models, metrics = list(estimates), metrics_of(estimates.values())
     columns = min(3, len(metrics))
     rows = math.ceil(len(metrics) / columns)
@@ -28,11 +28,7 @@ def draw(settings: StudySettings, results: Path, path: Path, only: list[str] | N
         found = [estimates[model].get(metric, MISSING) for model in models]
         means = [100 * value.mean for value in found]
         errors = [math.nan if value.half_width is None else 100 * value.half_width for value in found]
-        seeds = [
-            (at, 100 * r["metrics"].get(metric, math.nan))
-            for at, m in enumerate(models)
-            for r in finished(settings, results, m)
-        ]
+        seeds = [(at, 100 * r["metrics"].get(metric, math.nan)) for at, m in enumerate(models) for r in results_of[m]]
         paper = [settings.paper.get(model, {}).get(metric, math.nan) for model in models]
         axes.errorbar(range(len(models)), means, yerr=errors, fmt="_", markersize=12, capsize=3, label="mean, 95 %")
         axes.plot(*zip(*seeds, strict=True), "o", color="C0", markersize=4, alpha=0.7, label="a seed")
@@ -56,8 +52,9 @@ def draw_curves(settings: StudySettings, results: Path, path: Path, only: list[s
     """[MASK]-only accuracy against tokens seen: one line for each seed, one colour for each model."""
     figure = _figure(6.4, 4)
     axes = figure.subplots()
+    found = finished(settings, results, only)
     for index, model in enumerate(settings.only(only)):
-        for seed, result in enumerate(finished(settings, results, model)):
+        for seed, result in enumerate(found.get(model, ())):
             tokens = [point["tokens"] / 1e6 for point in result["curve"]]
             accuracy = [100 * point["mask_token_accuracy"] for point in result["curve"]]
             axes.plot(tokens, accuracy, color=f"C{index}", alpha=0.9, label=None if seed else model)

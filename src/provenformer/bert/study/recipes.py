@@ -6,7 +6,7 @@ is enough to go on: no trial is made twice.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from provenformer.bert.settings import build_settings
 from provenformer.bert.study.markdown import bold_if, markdown_table
 from provenformer.bert.study.results import Trial, read_trials
 from provenformer.bert.study.settings import StudyData, StudySettings
-from provenformer.bert.training.finetune import FinetuneSettings, finetune
+from provenformer.bert.training.finetune import FinetuneSettings, file_fingerprint, finetune
 from provenformer.bert.training.loop import NotFinite
 from provenformer.bert.training.pretrain import PretrainSettings, pretrain
 
@@ -29,23 +29,37 @@ Asked = PretrainSettings | FinetuneSettings
 
 @dataclass(frozen=True)
 class Search:
-    """What a model tries: recipe -> the settings of its trial. The lowest `loss` is best; None is one that is not finite."""
+    """What a model tries, and what came of it. The lowest `loss` is best; None is one that is not finite.
+
+    asked    recipe -> the settings of its trial
+    learnt   part -> its settings, with the first seed: what weights have learnt before a trial starts with them; None for
+             what is not chosen
+    """
 
     path: Path
     asked: dict[str, Asked]
+    learnt: dict[str, Asked | None] = field(default_factory=dict)
 
     def done(self) -> dict[str, Trial]:
         """The trials there are; those of other settings are refused. A setting that they do not know has its default."""
-        found = read_trials(self.path)
-        for name, settings in self.asked.items():
-            if (
-                name in found
-                and build_settings(type(settings), found[name]["asked"]["settings"], str(self.path)) != settings
-            ):
+        found = {name: trial for name, trial in read_trials(self.path).items() if name in self.asked}
+        for name, trial in found.items():
+            asked = trial["asked"]
+            if not self._same(self.asked[name], asked["settings"]) or not self._same_start(asked.get("learnt")):
                 raise ProvenformerError(
                     f"{self.path}: the trial of {name!r} is from other settings; remove it to try again"
                 )
         return {name: found[name] for name in self.asked if name in found}
+
+    def _same(self, now: Asked, then: dict[str, Any]) -> bool:
+        return build_settings(type(now), then, str(self.path)) == now
+
+    def _same_start(self, then: dict[str, Any] | None) -> bool:
+        """Earlier versions did not tell what a trial started with."""
+        return not then or (
+            then.keys() == self.learnt.keys()
+            and all(now is None or self._same(now, then[part]) for part, now in self.learnt.items())
+        )
 
     def chosen(self) -> str | None:
         """The best recipe once all are tried, or the only one."""
@@ -59,8 +73,11 @@ class Search:
             raise NotFinite(f"no recipe in {self.path} has a finite loss; lower learning_rate in the recipes")
         return min(finite, key=finite.__getitem__)
 
-    def run(self, attempt: Callable[[str], Trial], data: Any, processes: Processes) -> str:
-        """Try what is not tried yet, and return the best. `data` tells the trials' data apart."""
+    def run(self, attempt: Callable[[str], Trial], data: Any, processes: Processes, weights: str = "") -> str:
+        """Try what is not tried yet, and return the best. `data` tells the trials' data apart, `weights` what they start with.
+
+        Recipes are compared from one start: a search that is not complete goes on only with the trials of these weights.
+        """
         done = self.done()
         for name, earlier in done.items():
             if earlier["asked"]["data"] != data:
@@ -71,8 +88,10 @@ class Search:
         processes.wait()  # all have read before one writes
         if chosen is not None:
             return chosen
+        done = {name: trial for name, trial in done.items() if trial["asked"].get("weights", "") == weights}
+        learnt = {part: asdict(one) for part, one in self.learnt.items() if one}
         for name in (name for name in self.asked if name not in done):
-            asked = {"settings": asdict(self.asked[name]), "data": data}
+            asked = {"settings": asdict(self.asked[name]), "data": data, "learnt": learnt, "weights": weights}
             done[name] = attempt(name) | {"asked": asked, "provenance": provenance()}
             if processes.first:
                 write_json(self.path, {"trials": done})
@@ -104,6 +123,7 @@ def finetuning_search(settings: StudySettings, model: str, task: str, results: P
             name: replace(settings.trial(task, name), held_out_fraction=HELD_OUT)
             for name in settings.finetune_recipes(task)
         },
+        _learnt(settings, tuned, "", results),
     )
 
 
@@ -115,7 +135,22 @@ def epochs_search(settings: StudySettings, model: str, task: str, recipe: str, r
     return Search(
         results / "recipes" / f"{tuned}.{task}.epochs.json",
         {f"{one.epochs:g}": replace(one, held_out_fraction=HELD_OUT) for one in asked},
+        _learnt(settings, tuned, settings.start_of(task), results),
     )
+
+
+def _learnt(settings: StudySettings, model: str, last: str, results: Path) -> dict[str, Asked | None]:
+    """Settings of pre-training and of the tasks up to `last`, "" for none; with the first seed, None where nothing is chosen."""
+    seed = settings.seeds[0]
+    if not last:
+        recipe = pretraining_search(settings, model, results).chosen()
+        return {"pretrain": None if recipe is None else settings.pretraining(model, seed, recipe)}
+    learnt = _learnt(settings, model, settings.start_of(last), results) | {last: None}
+    if (recipe := finetuning_search(settings, model, last, results).chosen()) is not None:
+        lengths = epochs_search(settings, model, last, recipe, results)
+        if (epochs := lengths.chosen()) is not None:
+            learnt[last] = settings.finetuning(last, seed, recipe, lengths.asked[epochs].epochs)  # type: ignore[union-attr]
+    return learnt
 
 
 def searches(settings: StudySettings, model: str, results: Path) -> Iterator[Search]:
@@ -194,7 +229,7 @@ def _try_task(search: Search, task: str, weights: Path, data: StudyData, prefix:
             metric,
         )
 
-    return search.run(attempt, data.files(task), processes)
+    return search.run(attempt, data.files(task), processes, file_fingerprint(weights / "model.safetensors"))
 
 
 def _outcome(

@@ -1,6 +1,6 @@
 """The files of a study: one JSON for each model and seed, one for each search. Every entry is checked when it is read."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +50,12 @@ class ResultFile:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialAsked:
-    """What was tried, on which data."""
+    """What was tried, on which data, with weights of which fingerprint that had learnt what; earlier versions did not tell."""
 
     settings: dict[str, Any]
     data: Any
+    learnt: dict[str, dict[str, Any]] = field(default_factory=dict)
+    weights: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,16 @@ OF_THE_STUDY = (
     STARTS_FROM,
 )  # what a task's table has beside the settings of fine-tuning
 ONLY = "only"  # the name of a recipe where there is no choice
+# What recipes must not change: how much is learnt, and what is counted.
+ONE_FOR_ALL = (
+    "seed",
+    "steps",
+    "batch_size",
+    "evaluate_every",
+    "evaluate_examples",
+    "evaluate_masked_fraction",
+    "whole_word",
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,13 @@ class StudySettings:
         for where, names in named.items():
             if unknown := sorted(set(names) - self.models.keys()):
                 raise ProvenformerError(f"{where} name {unknown[0]!r}, which is no model here; correct it")
-        for recipe in self.recipes:
+        if chain := sorted(set(self.tuned_as.values()) & self.tuned_as.keys()):
+            raise ProvenformerError(
+                f"tuned_as: {chain[0]!r} lends its recipe and takes another's; name the model that tries them"
+            )
+        for recipe, content in self.recipes.items():
+            if fixed := [name for name in ONE_FOR_ALL if name in content]:
+                raise ProvenformerError(f"recipes.{recipe}: {fixed[0]} is one for all recipes; set it in pretrain")
             self.pretraining(next(iter(self.models)), self.seeds[0], recipe)
         for place, task in enumerate(self.finetune):
             self._check_task(task, list(self.finetune)[:place])
@@ -80,6 +96,9 @@ class StudySettings:
         ):
             remedy = f"name a task that has recipes, and leave recipes and {TRIAL_EPOCHS} out"
             raise ProvenformerError(f"finetune.{task}: {RECIPE_OF} = {shown(other)}; {remedy}")
+        for name in ("held_out_fraction", "seed"):
+            if any(name in one for one in (said, *self.finetune_recipes(task).values())):
+                raise ProvenformerError(f"finetune.{task}: {name} is set by the study itself; leave it out")
         if STARTS_FROM in said and said[STARTS_FROM] not in earlier:
             remedy = f"name a task that stands before it ({', '.join(earlier) or 'there is none'})"
             raise ProvenformerError(f"finetune.{task}: {STARTS_FROM} = {shown(said[STARTS_FROM])}; {remedy}")

@@ -10,8 +10,8 @@ from typing import Any
 from scipy import stats
 
 from provenformer.base.errors import ProvenformerError
+from provenformer.bert.study.finished import finished
 from provenformer.bert.study.markdown import markdown_table
-from provenformer.bert.study.run import finished
 from provenformer.bert.study.settings import StudySettings
 
 CONFIDENCE = 0.95
@@ -19,14 +19,19 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds and half the width of its confidence interval, which one seed does not have."""
+    """A mean over so many seeds and half the width of its confidence interval, which one seed does not have."""
 
     mean: float
     half_width: float | None
+    seeds: int
 
     def __str__(self) -> str:
         spread = "" if self.half_width is None else f" ± {100 * self.half_width:.1f}"
         return f"{100 * self.mean:.1f}{spread}"
+
+    def of(self, seeds: int) -> str:
+        """For a row that has so many seeds; fewer are told."""
+        return str(self) if self.seeds == seeds else f"{self}, {self.seeds} seed{'s' * (self.seeds > 1)}"
 
     @property
     def decided(self) -> bool:
@@ -42,19 +47,18 @@ def estimate(values: Sequence[float]) -> Estimate:
     """
     seeds = len(values)
     if seeds == 1:
-        return Estimate(values[0], None)
+        return Estimate(values[0], None, seeds)
     reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1))
-    return Estimate(statistics.mean(values), reach * statistics.stdev(values) / math.sqrt(seeds))
+    return Estimate(statistics.mean(values), reach * statistics.stdev(values) / math.sqrt(seeds), seeds)
 
 
 def summary(settings: StudySettings, results: Path, models: list[str] | None = None) -> dict[str, dict[str, Estimate]]:
     """Model -> metric -> estimate, over the seeds that are finished."""
     found = {}
-    for model in settings.only(models):
-        seeds = [result["metrics"] for result in finished(settings, results, model)]
+    for model, several in finished(settings, results, models).items():
+        seeds = [result["metrics"] for result in several]
         names = [name for name in dict.fromkeys(n for m in seeds for n in m) if not name.endswith("loss")]
-        if seeds:
-            found[model] = {name: estimate([m[name] for m in seeds if name in m]) for name in names}
+        found[model] = {name: estimate([m[name] for m in seeds if name in m]) for name in names}
     if not found:
         raise ProvenformerError(f"{results} holds no result of this study; run it without --table-only first")
     return found
@@ -71,10 +75,10 @@ def table(settings: StudySettings, results: Path, models: list[str] | None = Non
     metrics = metrics_of(found.values())
     head = ["model", "seeds", "recipe", "parameters", *(metric.replace("_", " ") for metric in metrics)]
     rows = []
-    for model, row in found.items():
-        several = list(finished(settings, results, model))
-        paper = settings.paper.get(model, {})
-        cells = [f"{row.get(metric, '')}{_bracketed(paper.get(metric))}" for metric in metrics]
+    for model, several in finished(settings, results, models).items():
+        row, paper = found[model], settings.paper.get(model, {})
+        ours = [row[metric].of(len(several)) if metric in row else "" for metric in metrics]
+        cells = [f"{cell}{_bracketed(paper.get(metric))}" for cell, metric in zip(ours, metrics, strict=True)]
         size = f"{several[0]['parameters']:,}{_bracketed(paper.get('parameters'))}"
         rows.append([model, str(len(several)), several[0]["recipe"], size, *cells])
     return f"# {settings.title}\n\n{markdown_table(head, rows)}"

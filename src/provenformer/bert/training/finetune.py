@@ -208,7 +208,8 @@ def load_model(task: str, folder: Path, dropout: float | None = None) -> Any:
     overrides = dict.fromkeys(names, dropout)
     if task in NLI_TASKS:
         return load_saved(MixerBertForSequenceClassification, folder, num_labels=len(LABELS), **overrides)
-    return load_saved(MixerBertForQuestionAnswering, folder, **overrides)
+    # Two scores a token, the answer's first and last: a model that has learnt labels would bring their number along.
+    return load_saved(MixerBertForQuestionAnswering, folder, num_labels=2, **overrides)
 
 
 def finetuning_task(
