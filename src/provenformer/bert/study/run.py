@@ -153,7 +153,8 @@ def _check_borrowed(settings: StudySettings, left: list[tuple[str, list[str]]], 
     for place, (model, tasks) in enumerate(left):
         lender = settings.tuned_as.get(model, model)
         learnt = {task for other, several in left[: place + 1] if other == lender for task in several}
-        for task in (task for task in tasks if task not in learnt and not _chosen(settings, lender, task, results)):
+        untried = (task for task in tasks if task not in learnt and not _chosen(settings, lender, task, results))
+        if task := next(untried, None):
             raise ProvenformerError(
                 f"{model} takes the recipe of {lender} for {task}, whose trials are not complete; "
                 f"run {lender} first, with a seed that is not finished"
