@@ -44,7 +44,8 @@ def invoke(*arguments: object) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text())
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
 
 
 def change(path: Path, **entries: Any) -> None:
