@@ -2,7 +2,7 @@
 
 Pre-training first, then every task of fine-tuning on a part of its training file, then its epochs, if there is a choice.
 What is tried is kept in `<results>/recipes/`, `<model>.json`, `<model>.<task>.json` and `<model>.<task>.epochs.json`, which
-is enough to go on: no trial is made twice.
+is enough to go on: no trial is made twice, unless its search stopped and its weights are lost.
 """
 
 from collections.abc import Callable, Iterator
