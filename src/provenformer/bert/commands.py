@@ -24,6 +24,7 @@ from provenformer.bert.study import (
     comparison_table,
     cost_table,
     recipe_table,
+    run_jobs,
     run_study,
     table,
 )
@@ -171,14 +172,20 @@ def study(
     table_only: bool,
     figure: bool,
     shard: bool,
+    jobs: int,
 ) -> None:
     """What is missing of a study, and its table."""
     asked = read_settings(StudySettings, settings)
     with joined(shard=shard) as processes:
         if data and valid and runs and not table_only:
             files = {task: paths for task, paths in tasks.items() if paths}
-            where = StudyData(data, valid, tuning, short, files)
-            run_study(asked, where, runs, results, only, seeds, finetuned=not pretrain_only, processes=processes)
+            study = (asked, StudyData(data, valid, tuning, short, files), runs, results, only, seeds)
+            if jobs == 1:
+                run_study(*study, finetuned=not pretrain_only, processes=processes)
+            elif processes.count > 1:
+                raise ProvenformerError(f"--jobs {jobs} under torchrun, whose processes share each run; leave it out")
+            else:
+                run_jobs(jobs, *study, finetuned=not pretrain_only)
         if processes.first:
             _show(asked, results, output or results, only, figure)
 

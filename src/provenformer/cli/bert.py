@@ -179,11 +179,13 @@ def study_command(
     table_only: Annotated[bool, typer.Option(help="Run nothing; show what is finished.")] = False,
     figure: Annotated[bool, typer.Option(help="Draw figure.svg and curves.svg as well (needs matplotlib).")] = False,
     shard: Shard = False,
+    jobs: Annotated[int, typer.Option(help="Runs at a time, each in a process of its own.")] = 1,
 ) -> None:
     """Run what is missing of a study such as Table 1, resume what stopped, and print the table."""
     if not table_only and (data is None or valid is None or runs is None):
         raise ProvenformerError("a study needs --data, --valid and --runs; or give --table-only for what is finished")
     tasks = {"snli": snli, "mnli": mnli, "squad": squad}
     _bench().study(
-        settings, results, output, data, valid, tuning, short, runs, tasks, only, seed, pretrain_only, table_only, figure, shard,
+        settings, results, output, data, valid, tuning, short, runs, tasks, only, seed,
+        pretrain_only, table_only, figure, shard, jobs,
     )  # fmt: skip

@@ -8,7 +8,6 @@ model/           the trained model as transformers saves it, with vocab.txt and 
 result.json      the last evaluation, with all of run.json; its presence means finished
 """
 
-import fcntl
 import json
 import math
 from collections.abc import Callable
@@ -20,7 +19,8 @@ from typing import Any, Self
 import torch
 
 from provenformer.base.errors import ProvenformerError
-from provenformer.base.files import atomic_path, clear_errors, write_json
+from provenformer.base.files import atomic_path, write_json
+from provenformer.bert.runtime.locks import Busy, lock_folder
 from provenformer.bert.runtime.metric_log import REMEDY
 from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.provenance import provenance
@@ -78,11 +78,14 @@ class RunFolder:
         refused: ProvenformerError | None = None
         if self._processes.first:
             try:
-                self._lock = _locked(self.path)
+                self._lock = lock_folder(self.path)
             except ProvenformerError as error:
                 refused = error
         # The others learn of it here: they must not wait for a process that has given up.
         if self._processes.sum(torch.tensor(int(refused is not None))):
+            # Only a process on its own may look for other work: a group has to give up as one.
+            if isinstance(refused, Busy) and self._processes.count > 1:
+                refused = ProvenformerError(str(refused))
             raise refused or ProvenformerError(f"the first process cannot train in {self.path}; see its message")
 
     def _release(self) -> None:
@@ -128,23 +131,6 @@ class RunFolder:
             write_json(self.path / "result.json", {"metrics": metrics, **asdict(plan)})
         self._processes.wait()
         return self.result or {}
-
-
-def _locked(folder: Path) -> BufferedRandom:
-    """The folder's lock file, locked until it is closed."""
-    path = folder / ".lock"
-    with clear_errors(path):
-        folder.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+b")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.close()
-            if not isinstance(error, BlockingIOError):
-                raise
-            remedy = "wait for it or give another --output"
-            raise ProvenformerError(f"another process is training in {folder}; {remedy}") from None
-    return file
 
 
 def _difference(before: Any, now: Any, name: str = "") -> tuple[str, Any, Any]:

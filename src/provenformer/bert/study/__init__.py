@@ -2,6 +2,7 @@
 
 from provenformer.bert.study.comparisons import comparison_table
 from provenformer.bert.study.cost import cost_table
+from provenformer.bert.study.jobs import run_jobs
 from provenformer.bert.study.recipes import recipe_table
 from provenformer.bert.study.run import run_study
 from provenformer.bert.study.settings import StudyData, StudySettings
@@ -15,6 +16,7 @@ __all__ = [
     "cost_table",
     "estimate",
     "recipe_table",
+    "run_jobs",
     "run_study",
     "summary",
     "table",

@@ -12,6 +12,7 @@ from typing import Any
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import write_json
+from provenformer.bert.runtime.locks import Busy, alone_in
 from provenformer.bert.runtime.metric_log import last_entry
 from provenformer.bert.runtime.processes import Processes
 from provenformer.bert.runtime.provenance import provenance
@@ -77,6 +78,7 @@ class Search:
         """Try what is not tried yet, and return the best. `data` tells the trials' data apart, `weights` what they start with.
 
         Recipes are compared from one start: a search that is not complete goes on only with the trials of these weights.
+        Processes that run one search at a time share its trials; Busy says that others still have some.
         """
         done = self.done()
         for name, earlier in done.items():
@@ -88,18 +90,32 @@ class Search:
         processes.wait()  # all have read before one writes
         if chosen is not None:
             return chosen
-        done = {name: trial for name, trial in done.items() if trial["asked"].get("weights", "") == weights}
         learnt = {part: asdict(one) for part, one in self.learnt.items() if one}
-        for name in (name for name in self.asked if name not in done):
-            asked = {"settings": asdict(self.asked[name]), "data": data, "learnt": learnt, "weights": weights}
-            done[name] = attempt(name) | {"asked": asked, "provenance": provenance()}
-            if processes.first:
-                write_json(self.path, {"trials": done})
+        busy = None
+        for name in self.asked:
+            tried = name in self._done_from(weights)
             processes.wait()
+            if tried:
+                continue
+            asked = {"settings": asdict(self.asked[name]), "data": data, "learnt": learnt, "weights": weights}
+            try:
+                trial = attempt(name) | {"asked": asked, "provenance": provenance()}
+            except Busy as other:  # the next one is free, perhaps
+                busy = other
+                continue
+            if processes.first:
+                with alone_in(self.path.parent):
+                    write_json(self.path, {"trials": self._done_from(weights) | {name: trial}})
+            processes.wait()
+        if busy:
+            raise busy
         chosen = self.chosen()
         if chosen is None:
             raise ProvenformerError(f"{self.path} lacks a recipe that was tried; run the study again")
         return chosen
+
+    def _done_from(self, weights: str) -> dict[str, Trial]:
+        return {name: trial for name, trial in self.done().items() if trial["asked"].get("weights", "") == weights}
 
 
 def pretraining_search(settings: StudySettings, model: str, results: Path) -> Search:

@@ -2,10 +2,14 @@
 
 First every model finds its recipe (`recipes.py`). Then, for each seed: pre-train, fine-tune, evaluate. What is finished
 is not run again, and what stopped resumes. A result is written when pre-training is done and again after every task.
+
+Several processes may run one study: each takes the first training that no other one is at. Run folders are locked while somebody
+trains in them, and what is known stands in files alone, so a process that ends takes nothing with it.
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
 
@@ -13,6 +17,7 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.base.files import write_json
 from provenformer.bert.data.examples import Examples
 from provenformer.bert.model.parameters import count_parameters
+from provenformer.bert.runtime.locks import Busy, alone_in
 from provenformer.bert.runtime.metric_log import last_entry, read_log
 from provenformer.bert.runtime.processes import Processes, joined
 from provenformer.bert.runtime.provenance import provenance
@@ -22,6 +27,8 @@ from provenformer.bert.study.results import Result, read_result, result_path
 from provenformer.bert.study.settings import StudyData, StudySettings
 from provenformer.bert.training.finetune import finetune
 from provenformer.bert.training.pretrain import model_config, pretrain
+
+PAUSE = 5.0  # seconds between two looks for something to do
 
 
 def run_study(
@@ -38,7 +45,7 @@ def run_study(
     """Run what is missing, of all models or of `only` these, of all seeds or of these, with or without fine-tuning.
 
     Weights and curves go to `runs`, one JSON file for each model and seed to `results`. A result whose weights are lost
-    is pre-trained again if a task is missing from it.
+    is pre-trained again if a task is missing from it. What other processes are at is waited for.
     """
     tasks = list(settings.finetune) if finetuned else []
     # All models with one seed first: a table as early as possible.
@@ -56,83 +63,110 @@ def run_study(
     left = [(model, missing_tasks(finished_one(settings, results, model, seed), tasks)) for model, seed in todo]
     _check_borrowed(settings, left, results)
     with joined(processes) as processes:
-        for model, seed in todo:
-            # First, since a recipe that was added to the list may be a better one.
-            recipe = try_recipes(settings, model, data, runs, results, processes)
-            found = finished_one(settings, results, model, seed)
-            processes.wait()  # all have read before one writes
-            if found and not missing_tasks(found, tasks):
-                continue
-            if processes.first:
-                print(f"{settings.title}: {model}, seed {seed}")
-            run = runs / model / f"seed-{seed}"
-            for result in _stages(settings, model, seed, recipe, data, run, results, tasks, found, processes):
-                if processes.first:
-                    write_json(result_path(results, model, seed), result)
-                processes.wait()
-        for model in settings.only(only) if processes.first else ():
+        study = _Study(settings, data, runs, results, tasks, todo, processes)
+        while busy := study.run_what_is_free():
+            study.tell(f"waiting: {busy}")
+            time.sleep(PAUSE)
+        for model in settings.only(only):
             for task in tasks:
                 if model not in settings.tuned_as and not _chosen(settings, model, task, results):
                     remedy = "move a result away to make them with its next run"
-                    print(f"{model}: trials of {task} are not complete, and its runs are; {remedy}")
+                    study.tell(f"{model}: trials of {task} are not complete, and its runs are; {remedy}")
 
 
-def _stages(
-    settings: StudySettings,
-    model: str,
-    seed: int,
-    recipe: str,
-    data: StudyData,
-    folder: Path,
-    results: Path,
-    tasks: list[str],
-    earlier: Result | None,
-    processes: Processes,
-) -> Iterator[Result]:
-    """The result after pre-training, and after every task that an earlier result does not have."""
-    asked = settings.pretraining(model, seed, recipe)
-    found = pretrain(asked, data.train, data.valid, folder / "pretrain", data.short, processes)
-    log = read_log(folder / "pretrain/metrics.jsonl")
-    spent = last_entry(folder / "pretrain/metrics.jsonl", "tokens", "cpu_seconds")
-    examples = Examples(data.train)
-    result: Result = {
-        "model": model,
-        "seed": seed,
-        "recipe": recipe,
-        "parameters": count_parameters(model_config(asked.model, examples.vocabulary, examples.seq_len)),
-        "metrics": dict(found["metrics"]),
-        "tokens": spent["tokens"],
-        "cpu_seconds": {"pretrain": spent["cpu_seconds"]},
-        "curve": [line for line in log if "masked_accuracy" in line],
-        "asked": {"pretrain": asdict(asked), "data": data.fingerprints(data.valid), "finetune": {}},
-        "provenance": provenance(),
-    }
-    # Weights that were lost come back only on a processor that rounds alike. A result is of one set of weights.
-    if earlier and result["metrics"].items() <= earlier["metrics"].items():
-        result = earlier
-    yield result
+@dataclass(frozen=True)
+class _Study:
+    """What a process, or a group of them, has to run, in this order, and where everything is."""
 
-    learnt = result["asked"]["finetune"]
+    settings: StudySettings
+    data: StudyData
+    runs: Path
+    results: Path
+    tasks: list[str]
+    todo: list[tuple[str, int]]
+    processes: Processes
+    told: set[str] = field(default_factory=set)
 
-    def learn(task: str) -> None:
-        """A task, after the one that it starts from, which is learnt again if its weights are lost."""
-        if start := settings.start_of(task):
-            learn(start)
-        chosen = try_finetuning(settings, model, task, folder / "pretrain/model", data, folder, results, processes)
-        weights = folder / (start or "pretrain") / "model"
-        epochs = try_epochs(settings, model, task, chosen, weights, data, folder, results, processes)
-        tuning = settings.finetuning(task, seed, chosen, epochs)
-        found = finetune(tuning, weights, *data.tasks[task], folder / task, processes)["metrics"]
-        scores = {f"{task}_{name}": value for name, value in found.items()}
-        if task in learnt and scores.items() <= result["metrics"].items():
+    def tell(self, line: str) -> None:
+        """Once, by the first process."""
+        if self.processes.first and line not in self.told:
+            print(line)
+        self.told.add(line)
+
+    def run_what_is_free(self) -> Busy | None:
+        """Run all that no other process is at; returns what is left then, if anything is."""
+        busy = None
+        for model, seed in self.todo:
+            try:
+                self._run(model, seed)
+            except Busy as other:
+                busy = busy or other
+        return busy
+
+    def _run(self, model: str, seed: int) -> None:
+        # First, since a recipe that was added to the list may be a better one.
+        recipe = try_recipes(self.settings, model, self.data, self.runs, self.results, self.processes)
+        found = finished_one(self.settings, self.results, model, seed)
+        self.processes.wait()  # all have read before one writes
+        if found and not missing_tasks(found, self.tasks):
             return
-        # Other weights than those that later tasks started from.
-        for later in [other for other in learnt if settings.start_of(other) == task]:
-            del learnt[later], result["cpu_seconds"][later]
-            result["metrics"] = {n: v for n, v in result["metrics"].items() if not n.startswith(f"{later}_")}
-        result["metrics"] |= scores
-        result["cpu_seconds"][task] = last_entry(folder / task / "metrics.jsonl", "cpu_seconds")["cpu_seconds"]
-        learnt[task] = {
+        self.tell(f"{self.settings.title}: {model}, seed {seed}")
+        self._pretrain(model, seed, recipe)
+        while missing := missing_tasks(read_result(self.results, model, seed), self.tasks):
+            busy = None
+            for task in missing:
+                try:
+                    self._learn(model, seed, task)
+                except Busy as other:  # another task is free, perhaps
+                    busy = other
+            if busy:
+                raise busy
+
+    def _folder(self, model: str, seed: int) -> Path:
+        return self.runs / model / f"seed-{seed}"
+
+    def _pretrain(self, model: str, seed: int, recipe: str) -> None:
+        asked, folder = self.settings.pretraining(model, seed, recipe), self._folder(model, seed) / "pretrain"
+        data = self.data
+        found = pretrain(asked, data.train, data.valid, folder, data.short, self.processes)
+        log, spent = read_log(folder / "metrics.jsonl"), last_entry(folder / "metrics.jsonl", "tokens", "cpu_seconds")
+        examples = Examples(data.train)
+        result: Result = {
+            "model": model,
+            "seed": seed,
+            "recipe": recipe,
+            "parameters": count_parameters(model_config(asked.model, examples.vocabulary, examples.seq_len)),
+            "metrics": dict(found["metrics"]),
+            "tokens": spent["tokens"],
+            "cpu_seconds": {"pretrain": spent["cpu_seconds"]},
+            "curve": [line for line in log if "masked_accuracy" in line],
+            "asked": {"pretrain": asdict(asked), "data": data.fingerprints(data.valid), "finetune": {}},
+            "provenance": provenance(),
+        }
+
+        def unless_it_is_there(earlier: Result | None) -> Result:
+            # Weights that were lost come back only on a processor that rounds alike. A result is of one set of weights.
+            if earlier is not None and result["metrics"].items() <= earlier["metrics"].items():
+                return earlier
+            return result
+
+        self._record(model, seed, unless_it_is_there)
+
+    def _learn(self, model: str, seed: int, task: str) -> None:
+        """A task, after the one that it starts from, which is learnt again if its weights are lost."""
+        settings, data, folder = self.settings, self.data, self._folder(model, seed)
+        if start := settings.start_of(task):
+            self._learn(model, seed, start)
+        self._require_trials(model, seed, task)
+        where = (data, folder, self.results, self.processes)
+        chosen = try_finetuning(settings, model, task, folder / "pretrain/model", *where)
+        weights = folder / (start or "pretrain") / "model"
+        epochs = try_epochs(settings, model, task, chosen, weights, *where)
+        tuning = settings.finetuning(task, seed, chosen, epochs)
+        found = finetune(tuning, weights, *data.tasks[task], folder / task, self.processes)["metrics"]
+        scores = {f"{task}_{name}": value for name, value in found.items()}
+        spent = last_entry(folder / task / "metrics.jsonl", "cpu_seconds")["cpu_seconds"]
+        asked = {
             "recipe": chosen,
             "starts_from": start,
             "settings": asdict(tuning),
@@ -140,9 +174,47 @@ def _stages(
             "provenance": provenance(),
         }
 
-    while missing := missing_tasks(result, tasks):
-        learn(missing[0])
-        yield result
+        def with_the_task(result: Result | None) -> Result:
+            if result is None:
+                path = result_path(self.results, model, seed)
+                raise ProvenformerError(f"{path} was removed while {task} was learnt; run the study again")
+            metrics, cpu_seconds, learnt = result["metrics"], result["cpu_seconds"], result["asked"]["finetune"]
+            if task in learnt and scores.items() <= metrics.items():
+                return result
+            # Other weights than those that later tasks started from.
+            later = [other for other in learnt if settings.start_of(other) == task]
+            kept = {n: v for n, v in metrics.items() if not n.startswith(tuple(f"{other}_" for other in later))}
+            changed = {
+                "metrics": kept | scores,
+                "cpu_seconds": {part: s for part, s in cpu_seconds.items() if part not in later} | {task: spent},
+                "asked": result["asked"]
+                | {"finetune": {other: one for other, one in learnt.items() if other not in later} | {task: asked}},
+            }
+            return result | changed
+
+        self._record(model, seed, with_the_task)
+
+    def _require_trials(self, model: str, seed: int, task: str) -> None:
+        """All trials of a search start from one set of weights: those of the first run that needs it."""
+        lender = self.settings.tuned_as.get(model, model)
+        if not _chosen(self.settings, lender, task, self.results) and (model, seed) != self._maker(lender):
+            raise Busy(f"{model}, seed {seed}, has to know first what {lender} chooses for {task}")
+
+    def _maker(self, lender: str) -> tuple[str, int] | None:
+        for model, seed in self.todo:
+            missing = missing_tasks(finished_one(self.settings, self.results, model, seed), self.tasks)
+            if model == lender and not all(_chosen(self.settings, lender, task, self.results) for task in missing):
+                return model, seed
+        return None
+
+    def _record(self, model: str, seed: int, change: Callable[[Result | None], Result]) -> None:
+        """Change a result in its file, from what it is now: other processes may have changed it meanwhile."""
+        if self.processes.first:
+            with alone_in(self.results):
+                before = read_result(self.results, model, seed)
+                if (after := change(before)) != before:
+                    write_json(result_path(self.results, model, seed), after)
+        self.processes.wait()
 
 
 def _check_borrowed(settings: StudySettings, left: list[tuple[str, list[str]]], results: Path) -> None:
