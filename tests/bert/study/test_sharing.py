@@ -1,7 +1,10 @@
 """Several processes at one study: each takes what is free, waits for the rest, and loses nothing of what others write."""
 
 import dataclasses
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ from study_cases import SQUAD, STUDY, change, forget, invoke, read
 
 from provenformer.base.errors import ProvenformerError
 from provenformer.bert.runtime.locks import Busy, lock_folder
-from provenformer.bert.study import StudyData, StudySettings, run, run_study
+from provenformer.bert.study import StudyData, StudySettings, recipes, run, run_study
 from provenformer.bert.training.finetune import finetune as train
 
 
@@ -138,6 +141,48 @@ def test_tasks_of_one_model_are_shared(
     assert read(path)["metrics"].items() >= whole["metrics"].items()
 
 
+def test_nobody_waits_for_trials_that_no_other_run_makes(
+    done: Path, results: Path, data: StudyData, settings: StudySettings, tmp_path: Path
+) -> None:
+    """A task starts from one that is learnt and whose search is not complete: this run makes the trials itself."""
+    runs = Path(shutil.copytree(done / "runs", tmp_path / "runs"))
+    both = dataclasses.replace(settings, finetune={**settings.finetune, "squad": {**SQUAD, "starts_from": "mnli"}})
+    (results / "recipes/average.mnli.json").unlink()
+    run_study(both, data, runs, results, ["average"], [0])
+    assert read(results / "recipes/average.mnli.json")["trials"].keys() == {"low", "high", "good"}
+    assert "squad" in read(results / "average-seed-0.json")["asked"]["finetune"]
+
+
+def test_a_search_that_others_complete_stays(
+    done: Path,
+    results: Path,
+    data: StudyData,
+    settings: StudySettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another command makes all trials, with another seed's weights, and rests a result on them."""
+    runs = Path(shutil.copytree(done / "runs", tmp_path / "runs"))
+    search = results / "recipes/average.mnli.json"
+    search.unlink()
+    for folder in runs.glob("average/seed-*/mnli*"):
+        shutil.rmtree(folder)
+    for path in results.glob("average-seed-?.json"):
+        forget(path, "mnli")
+    complete: list[Any] = []
+
+    def finetune(*arguments: Any) -> Any:
+        monkeypatch.setattr(recipes, "finetune", train)
+        run_study(settings, data, runs, results, ["average"], [1])
+        complete.append(read(search))
+        return train(*arguments)
+
+    monkeypatch.setattr(recipes, "finetune", finetune)
+    run_study(settings, data, runs, results, ["average"], [0])
+    assert [read(search)] == complete
+    assert "mnli_accuracy" in read(results / "average-seed-0.json")["metrics"]
+
+
 def test_a_folder_is_held_by_one(tmp_path: Path) -> None:
     with lock_folder(tmp_path), pytest.raises(Busy, match="another process is training in"):
         lock_folder(tmp_path)
@@ -158,3 +203,28 @@ def test_jobs_give_what_one_process_gives(done: Path, data: StudyData, tmp_path:
     assert "\n" not in str(caught.value)
     with pytest.raises(ProvenformerError, match="--jobs 0 must be at least 1"):
         invoke("study", tmp_path / "study.toml", *where, *kept, "--jobs", 0)
+
+
+def test_workers_end_with_their_parent(data: StudyData, tmp_path: Path) -> None:
+    """Killed in a way that it cannot notice: they would train on unseen."""
+    (tmp_path / "study.toml").write_text(STUDY)
+    held = [lock_folder(tmp_path / f"runs/average/recipe-{recipe}") for recipe in ("low", "good", "high")]
+    where = ["--data", data.train, "--valid", data.valid, "--tuning", data.tuning, "--short", data.short]
+    kept = ["--runs", tmp_path / "runs", "--results", tmp_path / "results", "--mnli", *data.tasks["mnli"]]
+    command = [sys.executable, "-m", "provenformer", "bert", "study", tmp_path / "study.toml", *where, *kept]
+    options = ["--only", "average", "--jobs", 2]
+    parent = subprocess.Popen(
+        [str(part) for part in (*command, *options)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert parent.stdout is not None
+    for _ in range(2):  # workers
+        assert parent.stdout.readline().startswith("waiting: another process is training in")
+    parent.kill()
+    # The pipe ends when nobody is left who could write to it.
+    assert parent.stdout.read() == ""
+    parent.wait()
+    for one in held:
+        one.close()

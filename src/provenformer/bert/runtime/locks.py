@@ -41,8 +41,8 @@ def alone_in(folder: Path) -> Iterator[None]:
     path = folder / NAME
     with clear_errors(path):
         file = _opened(path)
-    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
+    with file:
         yield
 
 

@@ -2,8 +2,10 @@
 
 import multiprocessing
 import os
+import signal
 import sys
 from multiprocessing.connection import wait
+from threading import Thread
 from typing import Any
 
 from provenformer.base.errors import ProvenformerError
@@ -37,8 +39,17 @@ def run_jobs(jobs: int, *arguments: Any, **options: Any) -> None:
 
 def _work(errors: Any, arguments: Any, options: Any) -> None:
     os.environ["TTY_INTERACTIVE"] = "0"  # progress bars of several processes would overwrite each other
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends its workers
+    Thread(target=_end_with_parent, daemon=True).start()
     try:
         run_study(*arguments, **options)
-    except ProvenformerError as error:
+    except (ProvenformerError, MemoryError, RecursionError) as error:  # what the command line makes one line of
         errors.put(error)
         sys.exit(2)
+
+
+def _end_with_parent() -> None:
+    """However it ends: nobody would know of a worker that trains on."""
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)

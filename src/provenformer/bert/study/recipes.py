@@ -105,7 +105,8 @@ class Search:
                 continue
             if processes.first:
                 with alone_in(self.path.parent):
-                    write_json(self.path, {"trials": self._done_from(weights) | {name: trial}})
+                    if self.chosen() is None:  # what others have chosen meanwhile, with other weights, stays
+                        write_json(self.path, {"trials": self._done_from(weights) | {name: trial}})
             processes.wait()
         if busy:
             raise busy

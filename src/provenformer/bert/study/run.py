@@ -3,8 +3,8 @@
 First every model finds its recipe (`recipes.py`). Then, for each seed: pre-train, fine-tune, evaluate. What is finished
 is not run again, and what stopped resumes. A result is written when pre-training is done and again after every task.
 
-Several processes may run one study: each takes the first training that no other one is at. Run folders are locked while somebody
-trains in them, and what is known stands in files alone, so a process that ends takes nothing with it.
+Several processes may run one study: each goes through the list and takes what no other one is at. Run folders are locked while
+somebody trains in them, and what is known stands in files alone, so a process that ends takes nothing with it.
 """
 
 import time
@@ -28,7 +28,7 @@ from provenformer.bert.study.settings import StudyData, StudySettings
 from provenformer.bert.training.finetune import finetune
 from provenformer.bert.training.pretrain import model_config, pretrain
 
-PAUSE = 5.0  # seconds between two looks for something to do
+LONGEST_PAUSE = 60.0  # seconds between two looks for something to do
 
 
 def run_study(
@@ -60,13 +60,18 @@ def run_study(
         data.fingerprints(held_out)
     for task in tasks:
         data.files(task)
-    left = [(model, missing_tasks(finished_one(settings, results, model, seed), tasks)) for model, seed in todo]
-    _check_borrowed(settings, left, results)
     with joined(processes) as processes:
         study = _Study(settings, data, runs, results, tasks, todo, processes)
+        _check_borrowed(settings, [(model, study.needed(model, seed)) for model, seed in todo], results)
+        if processes.first:
+            with alone_in(results):  # a disk without locks, too, is told now
+                pass
+        pause = 1.0
         while busy := study.run_what_is_free():
-            study.tell(f"waiting: {busy}")
-            time.sleep(PAUSE)
+            reason = str(busy).partition(";")[0]  # without the remedy of somebody who does not wait
+            study.tell(f"waiting: {reason}")
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
         for model in settings.only(only):
             for task in tasks:
                 if model not in settings.tuned_as and not _chosen(settings, model, task, results):
@@ -86,6 +91,7 @@ class _Study:
     todo: list[tuple[str, int]]
     processes: Processes
     told: set[str] = field(default_factory=set)
+    pretrained: set[tuple[str, int]] = field(default_factory=set)
 
     def tell(self, line: str) -> None:
         """Once, by the first process."""
@@ -111,7 +117,9 @@ class _Study:
         if found and not missing_tasks(found, self.tasks):
             return
         self.tell(f"{self.settings.title}: {model}, seed {seed}")
-        self._pretrain(model, seed, recipe)
+        if (model, seed) not in self.pretrained:  # who waits looks often
+            self._pretrain(model, seed, recipe)
+            self.pretrained.add((model, seed))
         while missing := missing_tasks(read_result(self.results, model, seed), self.tasks):
             busy = None
             for task in missing:
@@ -194,16 +202,26 @@ class _Study:
 
         self._record(model, seed, with_the_task)
 
+    def needed(self, model: str, seed: int) -> list[str]:
+        """What a run has to learn: the tasks that it lacks, and those that they start from, whose weights may be lost."""
+        missing = missing_tasks(finished_one(self.settings, self.results, model, seed), self.tasks)
+        return self.settings.with_starts(missing)
+
     def _require_trials(self, model: str, seed: int, task: str) -> None:
         """All trials of a search start from one set of weights: those of the first run that needs it."""
         lender = self.settings.tuned_as.get(model, model)
-        if not _chosen(self.settings, lender, task, self.results) and (model, seed) != self._maker(lender):
-            raise Busy(f"{model}, seed {seed}, has to know first what {lender} chooses for {task}")
+        maker = self._maker(lender)  # asked first: the last trial may be written meanwhile
+        if _chosen(self.settings, lender, task, self.results) or (model, seed) == maker:
+            return
+        if maker is None:
+            raise _no_maker(model, lender, task)
+        raise Busy(f"{model}, seed {seed}, has to know first what {lender} chooses for {task}")
 
     def _maker(self, lender: str) -> tuple[str, int] | None:
         for model, seed in self.todo:
-            missing = missing_tasks(finished_one(self.settings, self.results, model, seed), self.tasks)
-            if model == lender and not all(_chosen(self.settings, lender, task, self.results) for task in missing):
+            if model == lender and not all(
+                _chosen(self.settings, lender, task, self.results) for task in self.needed(model, seed)
+            ):
                 return model, seed
         return None
 
@@ -227,10 +245,14 @@ def _check_borrowed(settings: StudySettings, left: list[tuple[str, list[str]]], 
         learnt = {task for other, several in left[: place + 1] if other == lender for task in several}
         untried = (task for task in tasks if task not in learnt and not _chosen(settings, lender, task, results))
         if task := next(untried, None):
-            raise ProvenformerError(
-                f"{model} takes the recipe of {lender} for {task}, whose trials are not complete; "
-                f"run {lender} first, with a seed that is not finished"
-            )
+            raise _no_maker(model, lender, task)
+
+
+def _no_maker(model: str, lender: str, task: str) -> ProvenformerError:
+    remedy = f"run {lender} first, with a seed that is not finished"
+    return ProvenformerError(
+        f"{model} takes the recipe of {lender} for {task}, whose trials are not complete; {remedy}"
+    )
 
 
 def _chosen(settings: StudySettings, model: str, task: str, results: Path) -> bool:

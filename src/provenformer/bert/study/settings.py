@@ -1,5 +1,6 @@
 """What a study compares, and where its data is."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,14 @@ class StudySettings:
     def start_of(self, task: str) -> str:
         """The task with whose weights this one starts; "" for the pre-trained ones."""
         return str(self.finetune[task].get(STARTS_FROM, ""))
+
+    def with_starts(self, tasks: Iterable[str]) -> list[str]:
+        """These tasks and those that they start from, the first of each chain first."""
+        found: dict[str, None] = {}
+        for task in tasks:
+            start = self.start_of(task)
+            found |= dict.fromkeys([*(self.with_starts([start]) if start else ()), task])
+        return list(found)
 
     def tried_on(self, task: str) -> str:
         """The task on which a task's recipes are tried: as a rule itself."""
