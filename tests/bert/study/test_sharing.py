@@ -223,8 +223,7 @@ def test_workers_end_with_their_parent(data: StudyData, tmp_path: Path) -> None:
     for _ in range(2):  # workers
         assert parent.stdout.readline().startswith("waiting: another process is training in")
     parent.kill()
-    # The pipe ends when nobody is left who could write to it.
-    assert parent.stdout.read() == ""
-    parent.wait()
-    for one in held:
+    for one in held:  # whoever is left could go on now, and would say so
         one.close()
+    assert parent.stdout.read() == ""  # which ends when nobody is left who could write
+    parent.wait()
