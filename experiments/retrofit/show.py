@@ -48,11 +48,13 @@ def draw(results: list[Result], path: Path) -> None:
         ],
     }
     figure = Figure(figsize=(6.4, 3), layout="constrained")
-    for axes, (title, values) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
+    left, right = figure.subplots(1, len(panels))
+    for axes, (title, values) in zip((left, right), panels.items(), strict=True):
         axes.plot(swapped, values, "o-")
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("lowest layers that are SepConv")
         axes.set_xticks(swapped)
+    right.set_ylim(bottom=0)  # or a few percent of noise look like a gain
     # The same results give the same file.
     with mpl.rc_context({"svg.hashsalt": "retrofit"}), atomic_path(path) as temporary:
         figure.savefig(temporary, format="svg", metadata={"Date": None})

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -23,7 +24,9 @@ from provenformer.bert.study import (
     run_study,
     table,
 )
+from provenformer.bert.study import figure as study_figure
 from provenformer.bert.study.figure import draw, draw_curves
+from provenformer.bert.study.table import summary
 from provenformer.bert.training.finetune import file_fingerprint
 
 
@@ -265,6 +268,26 @@ def test_figures_are_the_same_bytes(done: Path, settings: StudySettings, tmp_pat
         figure(settings, done / "results", tmp_path / "three.svg")
         assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "three.svg").read_bytes()
         assert (tmp_path / "one.svg").read_bytes() != (tmp_path / "two.svg").read_bytes()
+
+
+def test_the_papers_scale_is_ours_moved_to_its_first_number(
+    done: Path, settings: StudySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    drawn = []
+    monkeypatch.setattr(study_figure, "_save", lambda figure, *_: drawn.append(figure))
+    paper = {"average": {"mnli_accuracy": 66.0}, "hybrid": {"mnli_accuracy": 73.0}}
+    draw(dataclasses.replace(settings, paper=paper), done / "results", tmp_path / "figure.svg")
+    (ours,) = (axes for axes in drawn[0].axes if axes.get_title() == "MNLI accuracy")
+    (theirs,) = (axes for axes in drawn[0].axes if not axes.get_title())  # the paper has no other number
+    first = next(model for model in settings.models if model in paper)
+    mean = 100 * summary(settings, done / "results")[first]["mnli_accuracy"].mean
+    shift = paper[first]["mnli_accuracy"] - mean
+    assert theirs.get_ylim() == pytest.approx([limit + shift for limit in ours.get_ylim()])
+    for axes in (ours, theirs):  # and nothing is cut off
+        low, high = axes.get_ylim()
+        points = [y for line in axes.get_lines() for y in line.get_ydata() if math.isfinite(y)]
+        assert low <= min(points) <= max(points) <= high
 
 
 def test_intervals_are_those_of_a_models_own_seeds() -> None:

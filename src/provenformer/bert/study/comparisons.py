@@ -15,6 +15,7 @@ from provenformer.bert.study.markdown import bold_if, markdown_table
 from provenformer.bert.study.results import Result
 from provenformer.bert.study.settings import StudySettings
 from provenformer.bert.study.table import Estimate, estimate, metrics_of
+from provenformer.bert.study.titles import title_of
 
 FEWEST_POINTS = 3  # of a curve, for a line through them
 FURTHEST_DOUBLINGS = 4  # of the tokens seen; a line is not believed beyond
@@ -82,10 +83,8 @@ def comparison_table(settings: StudySettings, results: Path, models: list[str] |
         for (a, b), row in compared.items()
         if row
     ]
-    names = [metric.replace("_", " ") for metric in metrics]
-    return (
-        markdown_table(["models", "seeds", *names, "ahead per doubling, loss", "would meet at"], rows) if rows else ""
-    )
+    head = ["models", "seeds", *map(title_of, metrics), "ahead per doubling, loss", "would meet at"]
+    return markdown_table(head, rows) if rows else ""
 
 
 def _paired(first: list[Result], second: list[Result]) -> list[tuple[Result, Result]]:

@@ -7,6 +7,7 @@ from provenformer.bert.study.finished import finished
 from provenformer.bert.study.markdown import markdown_table
 from provenformer.bert.study.recipes import searches
 from provenformer.bert.study.settings import StudySettings
+from provenformer.bert.study.titles import title_of
 
 PRETRAINING = "pretrain"
 
@@ -25,7 +26,8 @@ def cost_table(settings: StudySettings, results: Path, models: list[str] | None 
             cells = [f"{_hours(mean(seeds))} x {len(seeds)}" if seeds else "" for seeds in a_run]
             rows.append([model, *cells, _hours(tried) if tried else "", _hours(of_model)])
     return markdown_table(
-        ["CPU hours a run", *parts, "trials", "all"], [*rows, ["all", *[""] * len(parts), "", _hours(total)]]
+        ["CPU hours a run", *map(title_of, parts), "trials", "all"],
+        [*rows, ["all", *[""] * len(parts), "", _hours(total)]],
     )
 
 

@@ -9,6 +9,7 @@ from provenformer.base.files import atomic_path
 from provenformer.bert.study.finished import finished
 from provenformer.bert.study.settings import StudySettings
 from provenformer.bert.study.table import Estimate, metrics_of, summary
+from provenformer.bert.study.titles import title_of
 
 MISSING = Estimate(math.nan, None, 0)
 
@@ -16,7 +17,8 @@ MISSING = Estimate(math.nan, None, 0)
 def draw(settings: StudySettings, results: Path, path: Path, only: list[str] | None = None) -> None:
     """A panel for each metric; for each model its seeds, their mean with its interval, and the paper's number.
 
-    The first model's level is a dashed line. One seed has no interval.
+    The first model's level is a dashed line. One seed has no interval. The paper's numbers have a scale of their own, on the
+    right: as many points an inch, and the first model that has both numbers at one height.
     """
     estimates, results_of = summary(settings, results, only), finished(settings, results, only)
     models, metrics = list(estimates), metrics_of(estimates.values())
@@ -32,20 +34,31 @@ def draw(settings: StudySettings, results: Path, path: Path, only: list[str] | N
         paper = [settings.paper.get(model, {}).get(metric, math.nan) for model in models]
         axes.errorbar(range(len(models)), means, yerr=errors, fmt="_", markersize=12, capsize=3, label="mean, 95 %")
         axes.plot(*zip(*seeds, strict=True), "o", color="C0", markersize=4, alpha=0.7, label="a seed")
-        if not all(math.isnan(number) for number in paper):
-            axes.plot(range(len(models)), paper, "D", markerfacecolor="none", color="C1", label="paper (BERT_BASE)")
         axes.axhline(means[0], linestyle="--", linewidth=0.8, color="grey")
         axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
         axes.set_xlim(-0.5, len(models) - 0.5)  # the same in every panel, whichever models it has
         axes.set_xticks(range(len(models)), models, rotation=45, ha="right")
-        axes.set_title(metric.replace("_", " "))
+        axes.set_title(title_of(metric))
         axes.set_ylabel("%")
+        apart = (theirs - ours for theirs, ours in zip(paper, means, strict=True) if math.isfinite(theirs - ours))
+        if (shift := next(apart, None)) is not None:
+            _draw_paper(axes, paper, shift)
     handles = {
         label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle(settings.title)
     _save(figure, path, settings)
+
+
+def _draw_paper(axes: Any, numbers: list[float], shift: float) -> None:
+    beside = axes.twinx()
+    beside.plot(numbers, "D", markerfacecolor="none", color="C1", label="paper (BERT_BASE), right scale")
+    beside.tick_params(axis="y", colors="C1")
+    low = min(axes.get_ylim()[0], beside.get_ylim()[0] - shift)
+    high = max(axes.get_ylim()[1], beside.get_ylim()[1] - shift)
+    axes.set_ylim(low, high)
+    beside.set_ylim(low + shift, high + shift)
 
 
 def draw_curves(settings: StudySettings, results: Path, path: Path, only: list[str] | None = None) -> None:

@@ -20,6 +20,7 @@ from provenformer.bert.settings import build_settings
 from provenformer.bert.study.markdown import bold_if, markdown_table
 from provenformer.bert.study.results import Trial, read_trials
 from provenformer.bert.study.settings import StudyData, StudySettings
+from provenformer.bert.study.titles import title_of
 from provenformer.bert.training.finetune import FinetuneSettings, file_fingerprint, finetune
 from provenformer.bert.training.loop import NotFinite
 from provenformer.bert.training.pretrain import PretrainSettings, pretrain
@@ -270,10 +271,10 @@ def recipe_table(settings: StudySettings, results: Path, models: list[str] | Non
     for task in settings.finetune:
         searches = {m: finetuning_search(settings, m, task, results) for m in chosen}
         if settings.tried_on(task) == task:
-            tables.append(_rows(task, searches))
+            tables.append(_rows(title_of(task), searches))
         recipes = {m: recipe for m, search in searches.items() if (recipe := search.chosen()) is not None}
         epochs = {m: epochs_search(settings, m, task, recipe, results) for m, recipe in recipes.items()}
-        tables.append(_rows(f"{task}, epochs", epochs))
+        tables.append(_rows(f"{title_of(task)}, epochs", epochs))
     return "\n".join(text for text in tables if text)
 
 

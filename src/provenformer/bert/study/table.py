@@ -13,6 +13,7 @@ from provenformer.base.errors import ProvenformerError
 from provenformer.bert.study.finished import finished
 from provenformer.bert.study.markdown import markdown_table
 from provenformer.bert.study.settings import StudySettings
+from provenformer.bert.study.titles import title_of
 
 CONFIDENCE = 0.95
 
@@ -73,7 +74,7 @@ def table(settings: StudySettings, results: Path, models: list[str] | None = Non
     """The study as Markdown: percent, mean ± half a 95 % interval, the paper's numbers in brackets."""
     found = summary(settings, results, models)
     metrics = metrics_of(found.values())
-    head = ["model", "seeds", "recipe", "parameters", *(metric.replace("_", " ") for metric in metrics)]
+    head = ["model", "seeds", "recipe", "parameters", *map(title_of, metrics)]
     rows = []
     for model, several in finished(settings, results, models).items():
         row, paper = found[model], settings.paper.get(model, {})
