@@ -51,6 +51,7 @@ def test_tables_need_no_data(done: Path, tmp_path: Path) -> None:
     ]
     assert said == "".join(f"{text}\n" for text in written)
     assert said in (done / "said").read_text()
+    assert "| masked words | [MASK] | next sentence | MNLI |" in said
     assert "(88.3M)" in said
     assert "(66)" in said
     assert "±" in said
@@ -278,7 +279,7 @@ def test_the_papers_scale_is_ours_moved_to_its_first_number(
     monkeypatch.setattr(study_figure, "_save", lambda figure, *_: drawn.append(figure))
     paper = {"average": {"mnli_accuracy": 66.0}, "hybrid": {"mnli_accuracy": 73.0}}
     draw(dataclasses.replace(settings, paper=paper), done / "results", tmp_path / "figure.svg")
-    (ours,) = (axes for axes in drawn[0].axes if axes.get_title() == "MNLI accuracy")
+    (ours,) = (axes for axes in drawn[0].axes if axes.get_title() == "MNLI")
     (theirs,) = (axes for axes in drawn[0].axes if not axes.get_title())  # the paper has no other number
     first = next(model for model in settings.models if model in paper)
     mean = 100 * summary(settings, done / "results")[first]["mnli_accuracy"].mean

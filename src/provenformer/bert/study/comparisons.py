@@ -83,7 +83,7 @@ def comparison_table(settings: StudySettings, results: Path, models: list[str] |
         for (a, b), row in compared.items()
         if row
     ]
-    head = ["models", "seeds", *map(title_of, metrics), "ahead per doubling, loss", "would meet at"]
+    head = ["models", "seeds", *map(title_of, metrics), "lead per doubling", "would meet at"]
     return markdown_table(head, rows) if rows else ""
 
 

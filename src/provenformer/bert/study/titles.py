@@ -1,17 +1,20 @@
 """What metrics and tasks are called in tables and figures."""
 
-PROPER_NAMES = {
+NAMES = {
+    "_accuracy": "",  # what is in percent and says nothing else
     "mask_token": "[MASK]",
+    "masked": "masked words",
     "next": "next sentence",
+    "exact_match": "EM",
+    "f1": "F1",
     "snli": "SNLI",
     "mnli": "MNLI",
     "squad": "SQuAD",
-    "f1": "F1",
 }
 
 
 def title_of(name: str) -> str:
-    """As a reader would write it: squad_exact_match -> SQuAD exact match."""
-    for plain, proper in PROPER_NAMES.items():
+    """As a reader would write it: mnli_accuracy -> MNLI, squad_exact_match -> SQuAD EM."""
+    for plain, proper in NAMES.items():
         name = name.replace(plain, proper)
     return name.replace("_", " ")
