@@ -54,7 +54,7 @@ def draw(results: list[Result], path: Path) -> None:
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("lowest layers that are SepConv")
         axes.set_xticks(swapped)
-    right.set_ylim(bottom=0)  # or a few percent of noise look like a gain
+    right.set_ylim(0, 1.1 * right.get_ylim()[1])  # from zero, or a few percent of noise look like a gain
     # The same results give the same file.
     with mpl.rc_context({"svg.hashsalt": "retrofit"}), atomic_path(path) as temporary:
         figure.savefig(temporary, format="svg", metadata={"Date": None})
