@@ -27,7 +27,7 @@ demo: env
 	$(BIN)/provenformer demo
 
 test: lint types
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not long'
+	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 -m 'not long'
 
 # What takes minutes: functions of many trades at their natural lengths. Before a release, and after a change to circuits.
 .PHONY: test-long

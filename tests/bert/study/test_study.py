@@ -26,7 +26,7 @@ from provenformer.bert.study import (
 )
 from provenformer.bert.study import figure as study_figure
 from provenformer.bert.study.figure import draw, draw_curves
-from provenformer.bert.study.table import summary
+from provenformer.bert.study.table import metrics_of, summary
 from provenformer.bert.training.finetune import file_fingerprint
 
 
@@ -59,6 +59,20 @@ def test_tables_need_no_data(done: Path, tmp_path: Path) -> None:
     assert "average" not in only
     with pytest.raises(ProvenformerError, match="needs --data, --valid and --runs"):
         invoke(*shown)
+
+
+def test_committed_tables_are_those_of_the_committed_results(tmp_path: Path) -> None:
+    small = Path(__file__).parents[3] / "experiments/small"
+    invoke("study", small / "study.toml", "--results", small / "results", "--table-only", "--output", tmp_path)
+    for path in tmp_path.iterdir():
+        assert (small / path.name).read_text() == path.read_text()
+
+
+def test_columns_are_in_the_order_of_tasks(settings: StudySettings) -> None:
+    """Not in that of learning, which differs between runs."""
+    both = dataclasses.replace(settings, finetune={**settings.finetune, "squad": SQUAD})
+    first, second = (dict.fromkeys(n, estimate([0.5])) for n in (("next", "squad_f1", "mnli_accuracy"), ("masked",)))
+    assert metrics_of(both, [first, second]) == ["next", "masked", "mnli_accuracy", "squad_f1"]
 
 
 def test_cost_is_of_runs_and_of_trials(results: Path, settings: StudySettings) -> None:

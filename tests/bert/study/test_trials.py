@@ -126,7 +126,7 @@ def test_epochs_are_chosen_after_the_recipe(
     for name in ("attention-seed-0", "attention-seed-1", "hybrid-seed-1"):
         assert read(results / f"{name}.json")["asked"]["finetune"]["mnli"]["settings"]["epochs"] == float(best)
     shown = recipe_table(both, results).splitlines()
-    assert shown[shown.index("| mnli, epochs | 0.02 | 0.3 |") + 2].startswith("| attention |")
+    assert shown[shown.index("| MNLI, epochs | 0.02 | 0.3 |") + 2].startswith("| attention |")
 
     # They are of weights that had learnt SNLI as it is learnt now.
     assert {one["asked"]["weights"] for one in trials.values()} == {started}

@@ -72,7 +72,7 @@ def comparison_table(settings: StudySettings, results: Path, models: list[str] |
     """Every two models as Markdown: percentage points with 95 % intervals, bold where the interval does not hold 0."""
     found = finished(settings, results, models)
     compared = {(a, b): differences(found[a], found[b]) for a, b in combinations(found, 2)}
-    metrics = metrics_of(compared.values())
+    metrics = metrics_of(settings, compared.values())
     rows = [
         [
             f"{a} - {b}",

@@ -21,7 +21,7 @@ def draw(settings: StudySettings, results: Path, path: Path, only: list[str] | N
     right: as many points an inch, and the first model that has both numbers at one height.
     """
     estimates, results_of = summary(settings, results, only), finished(settings, results, only)
-    models, metrics = list(estimates), metrics_of(estimates.values())
+    models, metrics = list(estimates), metrics_of(settings, estimates.values())
     columns = min(3, len(metrics))
     rows = math.ceil(len(metrics) / columns)
     figure = _figure(3.2 * columns, 2.8 * rows + 0.4)

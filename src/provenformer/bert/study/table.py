@@ -65,15 +65,17 @@ def summary(settings: StudySettings, results: Path, models: list[str] | None = N
     return found
 
 
-def metrics_of(found: Iterable[dict[str, Estimate]]) -> list[str]:
-    """All metrics that one of them has."""
-    return list(dict.fromkeys(metric for row in found for metric in row))
+def metrics_of(settings: StudySettings, found: Iterable[dict[str, Estimate]]) -> list[str]:
+    """All metrics that one of them has: those of pre-training, then each task's, whichever was learnt first."""
+    names = dict.fromkeys(metric for row in found for metric in row)
+    of_tasks = [name for task in settings.finetune for name in names if name.startswith(f"{task}_")]
+    return [name for name in names if name not in of_tasks] + of_tasks
 
 
 def table(settings: StudySettings, results: Path, models: list[str] | None = None) -> str:
     """The study as Markdown: percent, mean ± half a 95 % interval, the paper's numbers in brackets."""
     found = summary(settings, results, models)
-    metrics = metrics_of(found.values())
+    metrics = metrics_of(settings, found.values())
     head = ["model", "seeds", "recipe", "parameters", *map(title_of, metrics)]
     rows = []
     for model, several in finished(settings, results, models).items():
