@@ -26,10 +26,12 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 demo: env
 	$(BIN)/provenformer demo
 
+# Two processes with a thread each: more would wait for each other.
 test: lint types
-	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 -m 'not long'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 -m 'not long'
 
-# What takes minutes: functions of many trades at their natural lengths. Before a release, and after a change to circuits.
+# What takes minutes: functions of many trades at their natural lengths, and whether the fuzzer finds mistakes that are put into
+# tracer and checker. Before a release, and after a change to circuits, the checker or the fuzzer.
 .PHONY: test-long
 test-long: env-dev
 	$(BIN)/python -m pytest -n 2 -m long
