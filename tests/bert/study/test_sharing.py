@@ -213,17 +213,18 @@ def test_workers_end_with_their_parent(data: StudyData, tmp_path: Path) -> None:
     kept = ["--runs", tmp_path / "runs", "--results", tmp_path / "results", "--mnli", *data.tasks["mnli"]]
     command = [sys.executable, "-m", "provenformer", "bert", "study", tmp_path / "study.toml", *where, *kept]
     options = ["--only", "average", "--jobs", 2]
-    parent = subprocess.Popen(
+    with subprocess.Popen(
         [str(part) for part in (*command, *options)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    assert parent.stdout is not None
-    for _ in range(2):  # workers
-        assert parent.stdout.readline().startswith("waiting: another process is training in")
-    parent.kill()
-    for one in held:  # whoever is left could go on now, and would say so
-        one.close()
-    assert parent.stdout.read() == ""  # which ends when nobody is left who could write
-    parent.wait()
+    ) as parent:
+        assert parent.stdout is not None
+        try:
+            said = "".join(parent.stdout.readline() for _ in range(2))  # of two workers, who may speak at once
+        finally:
+            parent.kill()
+        for one in held:  # whoever is left could go on now, and would say so
+            one.close()
+        assert said.count("waiting: another process is training in") == 2
+        assert parent.stdout.read() == ""  # which ends when nobody is left who could write
