@@ -26,19 +26,21 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 demo: env
 	$(BIN)/provenformer demo
 
-# Two processes with a thread each: more would wait for each other.
-test: lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 -m 'not long'
+# Two processes with a thread each: more would wait for each other. One that ends is not replaced: it would run its file again and
+# again if a test hangs.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --max-worker-restart 0
 
-# What takes minutes: functions of many trades at their natural lengths, and whether the fuzzer finds mistakes that are put into
-# tracer and checker. Before a release, and after a change to circuits, the checker or the fuzzer.
+test: lint types
+	$(PYTEST) --dist loadfile -m 'not long'
+
+# What takes minutes: functions of many trades at their natural lengths. Before a release, and after a change to circuits.
 .PHONY: test-long
 test-long: env-dev
-	$(BIN)/python -m pytest -n 2 -m long
+	$(PYTEST) -m long
 
 # The same with a table of what no test runs.
 coverage: lint types
-	$(BIN)/python -m pytest -n 2 --dist loadfile --cov=src/provenformer --cov-report=term:skip-covered
+	$(PYTEST) --dist loadfile --cov=src/provenformer --cov-report=term:skip-covered
 
 # Random functions and forgeries for MINUTES; findings are kept in tests/fuzz/found and tested from then on.
 # `PYTHONPATH=tests/support python -m fuzz --genuine 1000`: do so many networks pass their own verify?

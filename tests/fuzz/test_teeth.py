@@ -21,7 +21,7 @@ from provenformer.checker.circuit import heads, pieces, walk
 from provenformer.constructions.circuit import tables
 from provenformer.networks.thin import ReluRun
 
-pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 Patch = pytest.MonkeyPatch
 
 

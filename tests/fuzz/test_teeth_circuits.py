@@ -26,7 +26,7 @@ from provenformer.checker.circuit import (
 )
 from provenformer.checker.circuit.errors import Error
 
-pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 Patch = pytest.MonkeyPatch
 
 

@@ -14,7 +14,7 @@ from fuzz.kept import random_case, tried
 from provenformer.checker.tokens import derive, heads, state, units, walk
 from provenformer.symbols.tokens import lower, selectors
 
-pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 Patch = pytest.MonkeyPatch
 MOST_PROGRAMS = 600
 
