@@ -102,15 +102,21 @@ def test_gradient_checkpointing(mixer: str) -> None:
     assert_same(gradients(model), plain)
 
 
+def _gradients_of_two(mixer: str, rank: int) -> dict[str, torch.Tensor]:
+    model = DistributedDataParallel(tiny_model(mixer))
+    model(**{name: value[2 * rank : 2 * rank + 2] for name, value in tiny_batch().items()}).loss.backward()
+    return gradients(model.module)
+
+
 def _one_of_two_processes(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    half = {name: value[2 * rank : 2 * rank + 2] for name, value in tiny_batch().items()}
     for mixer in MIXERS:
-        model = DistributedDataParallel(tiny_model(mixer))
-        model(**half).loss.backward()
+        # The wrapped model must end before the group: as its last owner torch would end its threads with the interpreter's
+        # lock in hand, for which one of them may still be waiting, and the process would hang.
+        found = _gradients_of_two(mixer, rank)
         if rank == 0:
-            save_file(gradients(model.module), folder / f"{mixer}.safetensors")
+            save_file(found, folder / f"{mixer}.safetensors")
     torch.distributed.destroy_process_group()
 
 
