@@ -10,6 +10,7 @@ BENCHMARKS = [
     "explorer",
     "growth",
     "mixers",
+    "mkl",
     "neighbours",
     "pretraining",
     "bert_base",
