@@ -305,6 +305,23 @@ def test_the_papers_scale_is_ours_moved_to_its_first_number(
         assert low <= min(points) <= max(points) <= high
 
 
+def test_a_wide_interval_does_not_flatten_the_seeds(
+    results: Path, settings: StudySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    for seed, accuracy in enumerate((0.5, 0.6)):  # half an interval of two seeds is 6.4 times what they are apart
+        for model in settings.models:
+            path = results / f"{model}-seed-{seed}.json"
+            if path.exists():
+                result = read(path)
+                path.write_text(json.dumps(result | {"metrics": result["metrics"] | {"mnli_accuracy": accuracy}}))
+    drawn = []
+    monkeypatch.setattr(study_figure, "_save", lambda figure, *_: drawn.append(figure))
+    draw(settings, results, tmp_path / "figure.svg")
+    (axes,) = (axes for axes in drawn[0].axes if axes.get_title() == "MNLI")
+    assert axes.get_ylim() == pytest.approx((40, 70))
+
+
 def test_intervals_are_those_of_a_models_own_seeds() -> None:
     two = estimate([0.4, 0.6])
     assert two.mean == pytest.approx(0.5)

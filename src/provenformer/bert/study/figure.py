@@ -17,8 +17,9 @@ MISSING = Estimate(math.nan, None, 0)
 def draw(settings: StudySettings, results: Path, path: Path, only: list[str] | None = None) -> None:
     """A panel for each metric; for each model its seeds, their mean with its interval, and the paper's number.
 
-    The first model's level is a dashed line. One seed has no interval. The paper's numbers have a scale of their own, on the
-    right: as many points an inch, and the first model that has both numbers at one height.
+    The first model's level is a dashed line. One seed has no interval; one so wide that seeds could not be told apart beside it
+    leaves the panel. The paper's numbers have a scale of their own, on the right: as many points an inch, and the first model
+    that has both numbers at one height.
     """
     estimates, results_of = summary(settings, results, only), finished(settings, results, only)
     models, metrics = list(estimates), metrics_of(settings, estimates.values())
@@ -35,7 +36,7 @@ def draw(settings: StudySettings, results: Path, path: Path, only: list[str] | N
         axes.errorbar(range(len(models)), means, yerr=errors, fmt="_", markersize=12, capsize=3, label="mean, 95 %")
         axes.plot(*zip(*seeds, strict=True), "o", color="C0", markersize=4, alpha=0.7, label="a seed")
         axes.axhline(means[0], linestyle="--", linewidth=0.8, color="grey")
-        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+        axes.set_ylim(*_limits(axes.get_ylim(), [value for _, value in seeds if math.isfinite(value)]))
         axes.set_xlim(-0.5, len(models) - 0.5)  # the same in every panel, whichever models it has
         axes.set_xticks(range(len(models)), models, rotation=45, ha="right")
         axes.set_title(title_of(metric))
@@ -49,6 +50,14 @@ def draw(settings: StudySettings, results: Path, path: Path, only: list[str] | N
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle(settings.title)
     _save(figure, path, settings)
+
+
+def _limits(shown: tuple[float, float], seeds: list[float]) -> tuple[float, float]:
+    """From 0 at least, and at most three times as high as the seeds are apart, if they are."""
+    low, high = max(0.0, shown[0]), shown[1]
+    if apart := max(seeds) - min(seeds):
+        low, high = max(low, min(seeds) - apart), min(high, max(seeds) + apart)
+    return low, high
 
 
 def _draw_paper(axes: Any, numbers: list[float], shift: float) -> None:
